@@ -1,0 +1,54 @@
+"""What was measured: plans, compile farm, GPU runner, tables, groups, labels and the shipped data.
+
+Names are imported on first use, so that importing this package stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import labels
+    from .grouping import Group, groups
+    from .info import Finding, Info, data_check, data_info
+    from .merging import merge
+    from .plan import Plan, make_plan, make_repeat_plan, read_plan, write_plan
+    from .tables import Tables, best_time, load
+
+__all__ = [
+    "Finding",
+    "Group",
+    "Info",
+    "Plan",
+    "Tables",
+    "best_time",
+    "data_check",
+    "data_info",
+    "groups",
+    "labels",
+    "load",
+    "make_plan",
+    "make_repeat_plan",
+    "merge",
+    "read_plan",
+    "write_plan",
+]
+
+_HOMES = {
+    "Finding": "info", "Info": "info", "data_check": "info", "data_info": "info",
+    "Group": "grouping", "groups": "grouping",
+    "Plan": "plan", "make_plan": "plan", "make_repeat_plan": "plan", "read_plan": "plan", "write_plan": "plan",
+    "Tables": "tables", "best_time": "tables", "load": "tables",
+    "merge": "merging",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "labels":
+        return import_module(".labels", __name__)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,110 @@
+"""Groups: all measured candidates of one problem, as the rankers and the evaluation take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..generator import CANDIDATE_COLUMNS, CONFIG_COLUMNS, LAUNCH_COLUMNS, Columns, DataError, Launch, Problem
+from .tables import CANDIDATE_KEY, TIMED, Tables, best_time
+
+
+@dataclass(frozen=True)
+class Group:
+    """All measured candidates of one problem; every array has one entry a candidate."""
+
+    problem_id: int
+    problem: Problem
+    split: str
+    """``"train"`` or ``"eval"``."""
+    sources: tuple[str, ...]
+    """Lists that the problem comes from."""
+    columns: Columns
+    """``CANDIDATE_COLUMNS``."""
+    kernel_id: NDArray[np.int32]
+    time_us: NDArray[np.float64]
+    """Best-known time, microseconds."""
+    spread: NDArray[np.float64]
+    """Relative interquartile range of the row's launches."""
+    coarse: NDArray[np.bool_]
+    """True where the race was given up after two launches, at 3 times the best or more."""
+    default_launch: NDArray[np.bool_]
+    """True where the launch is CUTLASS's default one."""
+
+    @property
+    def oracle_us(self) -> float:
+        """Fastest time of a candidate that is not coarse, microseconds; that of any where all are coarse."""
+        return float((self.time_us if self.coarse.all() else self.time_us[~self.coarse]).min())
+
+    def __len__(self) -> int:
+        return len(self.time_us)
+
+
+def groups(tables: Tables, split: str | None = None) -> list[Group]:
+    """Build the groups of the main campaigns, in order of problem_id.
+
+    Of a candidate that several campaigns measured, the row with a retake counts, then one that is not coarse, then the
+    newest. A row without a retake cannot beat the retaken ones of its problem: its time is raised to their best,
+    because the retake decides the oracle.
+
+    Parameters
+    ----------
+    tables
+        The measurement tables.
+    split
+        ``"train"``, ``"eval"`` or None for all.
+
+    Raises
+    ------
+    DataError
+        If the split is unknown.
+    """
+    if split not in (None, "train", "eval"):
+        raise DataError(f"split {split!r} is unknown; use 'train', 'eval' or None")
+    rows = _rows(tables)
+    problems = tables.problems if split is None else tables.problems[tables.problems["split"] == split]
+    described = problems.set_index("problem_id")
+    return [
+        _group(cast(int, problem_id), described.loc[problem_id], members)
+        for problem_id, members in rows[rows["problem_id"].isin(described.index)].groupby("problem_id")
+    ]
+
+
+def _rows(tables: Tables) -> pd.DataFrame:
+    """Timed rows of the main campaigns with their config columns, one a candidate."""
+    main = tables.campaigns.loc[tables.campaigns["purpose"] == "main", "campaign_id"]
+    rows = tables.measurements
+    rows = rows[rows["status"].isin(TIMED) & rows["campaign_id"].isin(main)]
+    rows = rows.assign(best_us=best_time(rows), retaken=rows["retake_us"].notna(), coarse=rows["status"] == "coarse")
+    rows = rows[rows["best_us"].notna()]
+    rows = rows.sort_values(["retaken", "coarse", "campaign_id"], ascending=[False, True, False], kind="stable")
+    rows = rows.drop_duplicates(list(CANDIDATE_KEY)).sort_values(list(CANDIDATE_KEY))
+    rows = rows.merge(tables.kernels[["kernel_id", *CONFIG_COLUMNS]], on="kernel_id", how="inner")
+    floor = rows["best_us"].where(rows["retaken"]).groupby(rows["problem_id"]).transform("min")
+    rows["best_us"] = rows["best_us"].where(rows["retaken"], np.fmax(rows["best_us"], floor))
+    default = Launch()
+    rows["default_launch"] = np.logical_and.reduce(
+        [rows[name] == int(getattr(default, name)) for name in LAUNCH_COLUMNS]
+    )
+    return rows
+
+
+def _group(problem_id: int, described: Any, rows: pd.DataFrame) -> Group:
+    return Group(
+        problem_id=problem_id,
+        problem=Problem(
+            int(described["M"]), int(described["N"]), int(described["K"]), described["layout"], described["dtype"]
+        ),
+        split=described["split"],
+        sources=tuple(described["sources"].split(";")),
+        columns={name: rows[name].to_numpy(dtype=np.int32) for name in CANDIDATE_COLUMNS},
+        kernel_id=rows["kernel_id"].to_numpy(dtype=np.int32),
+        time_us=rows["best_us"].to_numpy(dtype=np.float64),
+        spread=rows["spread"].to_numpy(dtype=np.float64),
+        coarse=rows["coarse"].to_numpy(dtype=np.bool_),
+        default_launch=rows["default_launch"].to_numpy(dtype=np.bool_),
+    )

@@ -1,0 +1,103 @@
+"""Provenance of a campaign: ``campaign-<n>.json``, one per run, written at the start and kept up to date."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from .records import PROTOCOL_VERSION, write_json
+
+REFRESH_S: Final = 5.0
+
+
+def _output(*command: str, cwd: Path | None = None) -> str:
+    """First line that a command prints, or nothing if it cannot be run."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, cwd=cwd)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip().split("\n")[0].strip()
+
+
+def code_commit() -> str:
+    """Return the commit of this code: ``$CUTLASS_RANKER_COMMIT``, or git's answer, or "unknown"."""
+    given = os.environ.get("CUTLASS_RANKER_COMMIT")
+    return given or _output("git", "rev-parse", "HEAD", cwd=Path(__file__).resolve().parent) or "unknown"
+
+
+def _cutlass_version(build_dir: Path) -> str:
+    try:
+        versions = pd.read_parquet(build_dir / "manifest.parquet", columns=["cutlass"])["cutlass"].dropna().unique()
+    except (OSError, ValueError, KeyError):
+        return "unknown"
+    return ",".join(sorted(map(str, versions))) or "unknown"
+
+
+class Provenance:
+    """One run's file.
+
+    Parameters
+    ----------
+    out
+        The campaign's directory.
+    meta
+        The plan's name, purpose and so on.
+    build_dir
+        Where the manifest with the CUTLASS version lies.
+    started
+        Unix time.
+    workers
+        Number of GPUs.
+    """
+
+    def __init__(self, out: Path, meta: Mapping[str, Any], build_dir: Path, started: float, workers: int) -> None:
+        numbers = [int(path.stem.split("-")[1]) for path in out.glob("campaign-*.json")]
+        self.session = max(numbers, default=-1) + 1
+        self._path = out / f"campaign-{self.session}.json"
+        self._written = -np.inf
+        self._workers: dict[str, dict[str, Any]] = {}
+        self._values: dict[str, Any] = {
+            "name": meta.get("name", ""), "purpose": meta.get("purpose", "main"), "gpu": "", "driver": "", "cuda": "",
+            "cutlass": _cutlass_version(build_dir), "protocol_version": PROTOCOL_VERSION, "commit": code_commit(),
+            "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"), "seconds": 0.0,
+            "workers": workers, "operands": "cold", "timer_resolution_us": None, "probe_us": None,
+            "graph_overhead_us": None, "rows": 0, "finished": False, "engines": self._workers,
+        }  # fmt: skip
+        self._write()
+
+    def ready(self, who: str, facts: Mapping[str, Any]) -> None:
+        """Take in what a worker found out about its GPU."""
+        self._workers[who] = dict(facts)
+        first = next(iter(self._workers.values()))
+        runtime = int(facts.get("cuda_runtime", 0))
+        self._values["gpu"] = ", ".join(sorted({str(f["gpu"]) for f in self._workers.values()}))
+        self._values["driver"] = self._values["driver"] or (
+            _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or f"CUDA {first.get('driver_cuda', 0)}"
+        )
+        self._values["cuda"] = f"{runtime // 1000}.{runtime % 1000 // 10}"
+        for name in ("timer_resolution_us", "probe_us", "graph_overhead_us"):
+            self._values[name] = float(np.median([f[name] for f in self._workers.values()]))
+        self._write()
+
+    def refresh(self, seconds: float, rows: int) -> None:
+        """Bring time and rows up to date now and then."""
+        if time.monotonic() - self._written >= REFRESH_S:
+            self._values.update(seconds=seconds, rows=rows)
+            self._write()
+
+    def finish(self, seconds: float, rows: int) -> None:
+        """Write the final state."""
+        self._values.update(seconds=seconds, rows=rows, finished=True)
+        self._write()
+
+    def _write(self) -> None:
+        write_json(self._path, self._values)
+        self._written = time.monotonic()

@@ -1,0 +1,178 @@
+// Kernel types from template arguments, and the entry that offers one of them to the runner.
+// An emitted unit names its kernels as `struct K0 : sm90::Gemm<...>::Kernel {};` (short symbols) and lists sm90::entry<K0>("name").
+#pragma once
+#include <new>
+#include <type_traits>
+
+#include "cute/tensor.hpp"
+#include "cutlass/cutlass.h"
+#include "cutlass/epilogue/collective/collective_builder.hpp"
+#include "cutlass/gemm/collective/collective_builder.hpp"
+#include "cutlass/gemm/kernel/gemm_universal.hpp"
+#include "cutlass/util/packed_stride.hpp"
+
+#include "kernel_abi.h"
+
+namespace sm90 {
+
+using Row = cutlass::layout::RowMajor;
+using Col = cutlass::layout::ColumnMajor;
+using Persistent = cutlass::gemm::PersistentScheduler;
+using StreamK = cutlass::gemm::StreamKScheduler;
+using Warpspecialized = cutlass::gemm::KernelTmaWarpSpecialized;
+using Pingpong = cutlass::gemm::KernelTmaWarpSpecializedPingpong;
+using Cooperative = cutlass::gemm::KernelTmaWarpSpecializedCooperative;
+using EpiNoSmem = cutlass::epilogue::NoSmemWarpSpecialized;
+using EpiTma = cutlass::epilogue::TmaWarpSpecialized;
+using EpiTmaCooperative = cutlass::epilogue::TmaWarpSpecializedCooperative;
+
+// Element: A, B, D. ElementC: the source, `void` for none. All operands are 16-byte aligned.
+template <class Element, class ElementC, class LayoutA, class LayoutB, class LayoutD, int TileM, int TileN, int TileK,
+          int ClusterM, int ClusterN, int Stages, class Schedule, class EpilogueSchedule, class Scheduler>
+struct Gemm {
+  static constexpr int Alignment = 128 / cutlass::sizeof_bits<Element>::value;
+  using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::Int<TileK>>;
+  using Cluster = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
+  using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
+      cutlass::epilogue::collective::EpilogueTileAuto, float, float, ElementC, LayoutD, Alignment, Element, LayoutD,
+      Alignment, EpilogueSchedule>::CollectiveOp;
+  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, LayoutA, Alignment, Element, LayoutB, Alignment,
+      float, Tile, Cluster, cutlass::gemm::collective::StageCount<Stages>, Schedule>::CollectiveOp;
+  using Kernel =
+      cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, Epilogue, Scheduler>;
+};
+
+template <class K>
+struct Entry {
+  static constexpr bool kStreamK = std::is_same<typename K::TileSchedulerTag, StreamK>::value;
+  using Arguments = typename K::Arguments;
+
+  struct State {
+    Arguments arguments;
+    typename K::Params params;
+    void* workspace;
+    dim3 grid;
+  };
+
+  static Arguments arguments(CrGemm const* gemm, CrLaunch const* launch) {
+    using ElementA = typename K::ElementA;
+    using ElementB = typename K::ElementB;
+    using ElementC = typename K::ElementC;
+    using ElementD = typename K::ElementD;
+    int const m = gemm->m, n = gemm->n, k = gemm->k;
+    Arguments args{};
+    args.mode = cutlass::gemm::GemmUniversalMode::kGemm;
+    args.problem_shape = {m, n, k, 1};
+    args.mainloop.ptr_A = static_cast<ElementA const*>(gemm->a);
+    args.mainloop.dA = cutlass::make_cute_packed_stride(typename K::StrideA{}, {m, k, 1});
+    args.mainloop.ptr_B = static_cast<ElementB const*>(gemm->b);
+    args.mainloop.dB = cutlass::make_cute_packed_stride(typename K::StrideB{}, {n, k, 1});
+    args.epilogue.thread.alpha = 1.0f;
+    args.epilogue.thread.beta = 0.0f;
+    if constexpr (!std::is_void<ElementC>::value) {
+      args.epilogue.ptr_C = static_cast<ElementC const*>(gemm->d);
+    }
+    args.epilogue.dC = cutlass::make_cute_packed_stride(typename K::StrideC{}, {m, n, 1});
+    args.epilogue.ptr_D = static_cast<ElementD*>(gemm->d);
+    args.epilogue.dD = cutlass::make_cute_packed_stride(typename K::StrideD{}, {m, n, 1});
+    args.hw_info.device_id = gemm->device;
+    args.hw_info.sm_count = gemm->sm_count;
+    using Raster = cutlass::gemm::kernel::detail::RasterOrderOptions;
+    args.scheduler.max_swizzle_size = launch->swizzle;
+    args.scheduler.raster_order = launch->raster == 1   ? Raster::AlongM
+                                  : launch->raster == 2 ? Raster::AlongN
+                                                        : Raster::Heuristic;
+    if constexpr (kStreamK) {
+      using Mode = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::DecompositionMode;
+      args.scheduler.splits = launch->splits;
+      args.scheduler.decomposition_mode = launch->decomposition == 1   ? Mode::DataParallel
+                                          : launch->decomposition == 2 ? Mode::SplitK
+                                          : launch->decomposition == 3 ? Mode::StreamK
+                                                                       : Mode::Heuristic;
+    }
+    return args;
+  }
+
+  static uint64_t workspace_bytes(CrGemm const* gemm, CrLaunch const* launch) {
+    return K::get_workspace_size(arguments(gemm, launch));
+  }
+
+  static int32_t prepare(CrGemm const* gemm, CrLaunch const* launch, void* memory) {
+    static bool const configured = configure();
+    if (!configured) return CR_REFUSED;
+    if (!kStreamK && (launch->decomposition != 0 || launch->splits != 1)) return CR_REFUSED;
+    State* state = new (memory) State{};
+    state->arguments = arguments(gemm, launch);
+    if (!K::can_implement(state->arguments)) return CR_REFUSED;
+    state->workspace = K::get_workspace_size(state->arguments) ? gemm->workspace : nullptr;
+    state->params = K::to_underlying_arguments(state->arguments, state->workspace);
+    state->grid = K::get_grid_shape(state->params);
+    return CR_OK;
+  }
+
+  static int32_t launch(void* memory, cudaStream_t stream) {
+    State* state = static_cast<State*>(memory);
+    if constexpr (kStreamK) {
+      // The barriers in the workspace must be zero before every launch, or the next one can wait forever.
+      if (state->workspace != nullptr &&
+          K::initialize_workspace(state->arguments, state->workspace, stream) != cutlass::Status::kSuccess) {
+        cudaGetLastError();
+        return CR_LAUNCH_FAILED;
+      }
+    }
+    using Cluster = typename K::DispatchPolicy::ClusterShape;
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = cute::size<0>(Cluster{});
+    attribute.val.clusterDim.y = cute::size<1>(Cluster{});
+    attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = state->grid;
+    config.blockDim = K::get_block_shape();
+    config.dynamicSmemBytes = K::SharedStorageSize;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    void* parameters[] = {&state->params};
+    if (cudaLaunchKernelExC(&config, kernel(), parameters) != cudaSuccess) {
+      cudaGetLastError();
+      return CR_LAUNCH_FAILED;
+    }
+    return CR_OK;
+  }
+
+  static void grid(void const* memory, int32_t* xyz) {
+    State const* state = static_cast<State const*>(memory);
+    xyz[0] = static_cast<int32_t>(state->grid.x);
+    xyz[1] = static_cast<int32_t>(state->grid.y);
+    xyz[2] = static_cast<int32_t>(state->grid.z);
+  }
+
+ private:
+  static void const* kernel() { return reinterpret_cast<void const*>(&cutlass::device_kernel<K>); }
+
+  // Once per process: attributes of the kernel. False if the device cannot give it the shared memory.
+  static bool configure() {
+    cudaError_t const size = cudaFuncSetAttribute(kernel(), cudaFuncAttributeMaxDynamicSharedMemorySize, K::SharedStorageSize);
+    cudaError_t const cluster = cudaFuncSetAttribute(kernel(), cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    cudaGetLastError();
+    return size == cudaSuccess && cluster == cudaSuccess;
+  }
+};
+
+template <class K>
+CrKernel entry(char const* name) {
+  using E = Entry<K>;
+  return CrKernel{name,
+                  static_cast<int32_t>(K::SharedStorageSize),
+                  static_cast<int32_t>(K::MaxThreadsPerBlock),
+                  sizeof(typename E::State),
+                  &E::workspace_bytes,
+                  &E::prepare,
+                  &E::launch,
+                  &E::grid};
+}
+
+}  // namespace sm90

@@ -1,0 +1,224 @@
+"""The methods that are compared: each maps a group to the measured time of what it would have picked.
+
+A method returns *equally likely times*: one for a method that decides, one per candidate for a random pick, none where
+its answer was not measured in the group. Groups without an answer are counted, never dropped silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..generator import columns as col
+from .metrics import harmonic_mean
+
+if TYPE_CHECKING:
+    from ..datasets import Group, Tables
+    from ..features import Hardware
+    from ..models import Ranker
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+_NOTHING: Final = np.empty(0, dtype=np.float64)
+
+
+class Method(Protocol):
+    """Something that answers "which kernel?" for a group."""
+
+    name: str
+    """Key in the report."""
+    title: str
+    """Name for readers."""
+    kind: str
+    """``ranker``, ``nvmmh``, ``cublaslt`` or ``simple``."""
+
+    def times(self, group: Group) -> Floats:
+        """Return the equally likely times of the pick, µs, shape (outcomes,); empty if not measured."""
+        ...
+
+
+def propose(ranker: Ranker, group: Group, hardware: Hardware, k: int = 1) -> Rows:
+    """Return the rows that a ranker deploys on a group: its ``k`` best kernels, best first.
+
+    Kernels are ordered by the score of their default launch alone; each then gets its best-scored measured launch.
+    Launches are measured only for the truly fastest kernels of a group, so ranking all rows together would leak which
+    kernels those are. Equal scores go to the lower kernel id, unswapped first.
+
+    Parameters
+    ----------
+    ranker
+        Anything with ``score(columns, problem, hardware)``, higher is better.
+    group
+        Measured candidates of one problem.
+    hardware
+        The GPU that the features describe.
+    k
+        Number of kernels (a kernel and its swapped use are two).
+
+    Returns
+    -------
+    ndarray of rows of ``group``, shape (at most k,)
+    """
+    first = np.flatnonzero(group.default_launch)
+    if not first.size:
+        return first
+    scores = np.asarray(ranker.score(col.take(group.columns, first), group.problem, hardware), dtype=np.float64)
+    swapped = group.columns["swapped"]
+    order = first[np.lexsort((swapped[first], group.kernel_id[first], -scores))][:k]
+    launches = [np.flatnonzero((group.kernel_id == group.kernel_id[row]) & (swapped == swapped[row])) for row in order]
+    stacked = np.concatenate(launches)
+    scores = np.asarray(ranker.score(col.take(group.columns, stacked), group.problem, hardware), dtype=np.float64)
+    bounds = np.cumsum([len(rows) for rows in launches])[:-1]
+    best = [rows[np.argmax(part)] for rows, part in zip(launches, np.split(scores, bounds), strict=True)]
+    return np.array(best, dtype=np.intp)
+
+
+class RankerMethod:
+    """A ranker under the deployed rule (:func:`propose`)."""
+
+    def __init__(
+        self,
+        ranker: Ranker,
+        hardware: Hardware,
+        name: str | None = None,
+        title: str | None = None,
+        kind: str = "ranker",
+    ) -> None:
+        self.ranker = ranker
+        self.hardware = hardware
+        self.name = name or ranker.name
+        self.title = title or self.name
+        self.kind = kind
+
+    def proposals(self, group: Group, k: int) -> Rows:
+        """Return the rows of its ``k`` best kernels, best first."""
+        return propose(self.ranker, group, self.hardware, k)
+
+    def times(self, group: Group) -> Floats:
+        """Return the time of its pick, µs."""
+        return np.asarray(group.time_us[self.proposals(group, 1)], dtype=np.float64)
+
+
+class NvmmhVariants:
+    """nvMMH's first pick, in the schedule variants of it that exist as CUTLASS kernels.
+
+    nvMMH names tile, cluster, stages and launch but no schedule, so one answer stands for several kernels.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        listed = tables.nvmmh_variants
+        self._variants = {key: listed[listed["problem_id"] == key] for key in listed["problem_id"].unique().tolist()}
+
+    def rows(self, group: Group) -> tuple[Rows, int]:
+        """Return the rows of the pick's variants, with the launch it asked for, and how many variants exist."""
+        listed = self._variants.get(group.problem_id)
+        if listed is None:
+            return np.empty(0, dtype=np.intp), 0
+        wanted = set(zip(*(listed[name].tolist() for name in ("kernel_id", *col.LAUNCH_COLUMNS)), strict=True))
+        launches = (group.columns[name].tolist() for name in col.LAUNCH_COLUMNS)
+        keys = zip(group.kernel_id.tolist(), *launches, strict=True)
+        match = np.array([key in wanted for key in keys], dtype=bool) & (group.columns["swapped"] == 0)
+        return np.flatnonzero(match), len(wanted)
+
+
+class NvmmhMethod:
+    """nvMMH's first pick: the mean over its schedule variants, or the best of them.
+
+    The mean is the harmonic mean of the variants' times, so its regret is exactly the mean of the variants' regrets.
+    """
+
+    kind = "nvmmh"
+
+    def __init__(self, variants: NvmmhVariants, best: bool) -> None:
+        self._variants = variants
+        self._best = best
+        self.name = "nvmmh_best" if best else "nvmmh_mean"
+        self.title = "nvMMH, best variant" if best else "nvMMH, mean of variants"
+
+    def times(self, group: Group) -> Floats:
+        """Return the time that its variants stand for, µs."""
+        times = group.time_us[self._variants.rows(group)[0]]
+        if not times.size:
+            return _NOTHING
+        return np.array([times.min() if self._best else harmonic_mean(times)])
+
+
+class BaselineMethod:
+    """cuBLASLt as measured beside the kernels: the first answer of its heuristic, or the best of its list.
+
+    Its regret is against the CUTLASS oracle of the group, so it is negative where cuBLASLt beats every candidate.
+    """
+
+    kind = "cublaslt"
+
+    def __init__(self, tables: Tables, name: str) -> None:
+        self.name = name
+        self.title = {"cublaslt_first": "cuBLASLt, first answer", "cublaslt_best": "cuBLASLt, best of its list"}[name]
+        rows = tables.baselines
+        rows = rows[(rows["method"] == name) & (rows["status"] == "ok") & rows["time_us"].notna()]
+        main = tables.campaigns.loc[tables.campaigns["purpose"] == "main", "campaign_id"]
+        rows = rows[rows["campaign_id"].isin(main)]
+        times = rows.groupby("problem_id")["time_us"].median()
+        self._times = dict(zip(times.index.tolist(), times.tolist(), strict=True))
+
+    def times(self, group: Group) -> Floats:
+        """Return its time, µs."""
+        time = self._times.get(group.problem_id)
+        return _NOTHING if time is None else np.array([time])
+
+
+class StaticBest:
+    """The single kernel, default launch, that does best on the training groups; where it cannot run, the next best.
+
+    Kernels are ordered by mean regret over all training groups; a group that one cannot serve counts as regret 1.
+    """
+
+    name = "static_best"
+    title = "best single kernel"
+    kind = "simple"
+
+    def __init__(self, training: Sequence[Group]) -> None:
+        parts = [
+            pd.DataFrame(
+                {
+                    "kernel_id": group.kernel_id[rows],
+                    "swapped": group.columns["swapped"][rows],
+                    "speed": group.oracle_us / group.time_us[rows],
+                }
+            )
+            for group in training
+            for rows in [np.flatnonzero(group.default_launch)]
+        ]
+        self.order: list[tuple[int, int]] = []
+        """(kernel id, swapped), best first."""
+        if parts:
+            total = pd.concat(parts).groupby(["kernel_id", "swapped"])["speed"].sum()
+            total = total.sort_index().sort_values(ascending=False, kind="stable")
+            self.order = [(int(kernel), int(swapped)) for kernel, swapped in total.index]
+
+    def times(self, group: Group) -> Floats:
+        """Return the time of the first kernel of the order that was measured in the group, µs."""
+        rows = np.flatnonzero(group.default_launch)
+        pairs = zip(group.kernel_id[rows].tolist(), group.columns["swapped"][rows].tolist(), strict=True)
+        where = dict(zip(pairs, rows, strict=True))
+        for pair in self.order:
+            if pair in where:
+                return np.array([group.time_us[where[pair]]], dtype=np.float64)
+        return _NOTHING
+
+
+class RandomPick:
+    """A uniformly random kernel with its default launch: every outcome is returned, so expectations are exact."""
+
+    name = "random"
+    title = "random kernel (expected)"
+    kind = "simple"
+
+    def times(self, group: Group) -> Floats:
+        """Return the times of all kernels with their default launch, µs."""
+        return np.asarray(group.time_us[group.default_launch], dtype=np.float64)

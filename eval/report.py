@@ -1,0 +1,164 @@
+"""Writes the regret report (HTML, Markdown, JSON) from measured data: no GPU, no network, the same bytes every time."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ..datasets import Group, Tables, groups, load
+from ..features import Hardware, get_hardware
+from ..generator import DataError, MissingDependency
+from ..models import AnalyticScore, load_model, model_names
+from .evaluation import evaluate
+from .methods import BaselineMethod, Method, NvmmhMethod, NvmmhVariants, RandomPick, RankerMethod, StaticBest
+from .summary import build_summary
+
+if TYPE_CHECKING:
+    from ..models import Ranker
+
+PLOT_TITLES: Final = {
+    "regret_bars": "Mean regret of every method with 95% bootstrap intervals",
+    "regret_cdf": "Cumulative distribution of regret over the evaluation problems",
+    "speedup": "Sorted speed-ups of the default model over each baseline",
+    "regimes": "Mean regret in per cent by kind and source of problem (number of problems in brackets)",
+    "best_of_k": "Mean regret left after measuring the first k proposals",
+}
+
+
+def make_report(
+    out_dir: str | Path,
+    tables: Tables | None = None,
+    models: Sequence[str | Path | Ranker] | None = None,
+    hardware: str | Hardware = "h200",
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Evaluate rankers and baselines on the evaluation groups and write ``report.{html,md,json}`` and ``plots/*.svg``.
+
+    Parameters
+    ----------
+    out_dir
+        Folder to write to; made if it does not exist.
+    tables
+        Measured data; the shipped ones unless given.
+    models
+        Rankers, names of shipped models or paths of saved ones; the first is the one that speed-ups are stated for.
+        All shipped models, the default first, unless given.
+    hardware
+        The GPU that features are computed for.
+    seed
+        Seed of every bootstrap.
+
+    Returns
+    -------
+    dict
+        The content of ``report.json``.
+
+    Raises
+    ------
+    MissingDependency
+        If the ``report`` extra is not installed.
+    DataError
+        If the tables hold no evaluation group with a measured oracle, or there is no model.
+    """
+    try:
+        import jinja2
+
+        from . import plots
+    except ImportError as error:
+        raise MissingDependency(
+            f"a report needs {error.name}, which is not installed: pip install 'cutlass-ranker[report]'"
+        ) from error
+
+    tables = load() if tables is None else tables
+    hardware = get_hardware(hardware)
+    evaluated = _with_oracle(groups(tables, split="eval"))
+    if not evaluated:
+        raise DataError("the tables hold no evaluation problem with a measured candidate")
+    rankers = [RankerMethod(ranker, hardware) for ranker in _load_models(models)]
+    baselines = _baselines(tables, hardware)
+    evaluation = evaluate(evaluated, [*rankers, *baselines])
+    report = build_summary(evaluation, tables, rankers[0].name, hardware.name, seed)
+    drawn = plots.draw_all(evaluation, report)
+
+    out = Path(out_dir)
+    (out / "plots").mkdir(parents=True, exist_ok=True)
+    (out / "report.json").write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    for name, svg in drawn.items():
+        (out / "plots" / f"{name}.svg").write_text(svg, encoding="utf-8")
+    templates = files(__package__).joinpath("templates")
+    for kind in ("html", "md"):
+        environment = jinja2.Environment(
+            autoescape=kind == "html", trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        )
+        environment.filters.update(pct=_pct, num=_num, ratio=_ratio, span=_span, data_uri=_data_uri)
+        template = environment.from_string(templates.joinpath(f"report.{kind}.j2").read_text(encoding="utf-8"))
+        text = template.render(r=report, plots=drawn, plot_titles=PLOT_TITLES)
+        (out / f"report.{kind}").write_text(text.rstrip() + "\n", encoding="utf-8")
+    return report
+
+
+def _with_oracle(candidates: Sequence[Group]) -> list[Group]:
+    """Keep the groups that have an oracle: a candidate timed in full."""
+    return [group for group in candidates if np.any(~group.coarse)]
+
+
+def _load_models(models: Sequence[str | Path | Ranker] | None) -> list[Ranker]:
+    """Load what was asked for, or every shipped model with the default first."""
+    if models is None:
+        default = load_model("default")
+        others = [load_model(name) for name in model_names()]
+        return [default, *(ranker for ranker in others if ranker.name != default.name)]
+    loaded = [load_model(model) if isinstance(model, (str, Path)) else model for model in models]
+    if not loaded:
+        raise DataError("there is no model to evaluate; give at least one")
+    return loaded
+
+
+def _baselines(tables: Tables, hardware: Hardware) -> list[Method]:
+    """Everything that the rankers are compared with."""
+    variants = NvmmhVariants(tables)
+    return [
+        NvmmhMethod(variants, best=True),
+        NvmmhMethod(variants, best=False),
+        BaselineMethod(tables, "cublaslt_first"),
+        BaselineMethod(tables, "cublaslt_best"),
+        StaticBest(_with_oracle(groups(tables, split="train"))),
+        RankerMethod(AnalyticScore(), hardware, name="analytic", title="analytic score", kind="simple"),
+        RandomPick(),
+    ]
+
+
+def _pct(value: float | None, digits: int = 1) -> str:
+    """Format a fraction as a percentage."""
+    return "–" if value is None else f"{100 * value:.{digits}f}%".replace("-", "−")
+
+
+def _num(value: float | None, digits: int = 1) -> str:
+    """Format a number with a thousands separator."""
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _ratio(value: float | None) -> str:
+    """Format a speed-up."""
+    return "–" if value is None else f"{value:.2f}×"
+
+
+def _span(bounds: Sequence[float | None], kind: str = "pct") -> str:
+    """Format an interval of percentages or of ratios."""
+    low, high = bounds
+    if low is None or high is None:
+        return ""
+    if kind == "ratio":
+        return f"{low:.2f}–{high:.2f}"
+    return f"{100 * low:.1f}{' to ' if low < 0 else '–'}{100 * high:.1f}".replace("-", "−")
+
+
+def _data_uri(svg: str) -> str:
+    """Turn an SVG document into the address of an image that a page carries itself."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

@@ -1,0 +1,113 @@
+"""How a kernel cuts its work over CTAs: waves, split-K and Stream-K, as CUTLASS 4.2 decides it.
+
+The rules follow ``PersistentTileSchedulerSm90StreamKParams`` in ``tile_scheduler_params.h``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..generator import Decomposition
+from .terms import BoolArray, FloatArray, Terms
+
+_HEURISTIC: Final = int(Decomposition.HEURISTIC)
+_DATA_PARALLEL: Final = int(Decomposition.DATA_PARALLEL)
+_SPLIT_K: Final = int(Decomposition.SPLIT_K)
+
+MIN_K_TILES: Final = 8.0
+"""Fewest k-tiles of a Stream-K unit (``min_iters_per_sk_unit_``)."""
+_BARRIER_BYTES: Final = 8.0
+"""Bytes of barriers per split tile: one 32-bit counter for each of two consumer warpgroups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How the tiles of one candidate are spread over the GPU; arrays of one float64 (or bool) per row."""
+
+    splits: FloatArray
+    """CTAs that share each output tile along K (1 unless split-K)."""
+    stream: BoolArray
+    """Stream-K units really cut tiles."""
+    stream_tiles: FloatArray
+    """Tiles that Stream-K units work on."""
+    units: FloatArray
+    """Work units: tiles times splits, or whole tiles plus Stream-K units."""
+    waves: FloatArray
+    """Rounds that the busiest CTA slot runs (a fraction of a tile in Stream-K counts as one)."""
+    k_tiles_per_unit: FloatArray
+    """k-tiles of the longest unit."""
+    critical_k_tiles: FloatArray
+    """k-tiles that the busiest SM runs in all."""
+    partial_tiles: FloatArray
+    """Float32 tiles of partial sums written to the workspace."""
+    barrier_bytes: FloatArray
+    """Bytes of workspace that must be zeroed before each launch."""
+
+
+def decompose(terms: Terms) -> Work:
+    """Work out waves and splits of every row.
+
+    Data-parallel kernels run ``ceil(blocks / slots)`` waves of whole tiles. Stream-K kernels do the same unless the
+    last wave is not full and a tile has more than 8 k-tiles: then the last one or two waves are cut evenly over all
+    CTAs, by the heuristic only if the last wave is less than half full. Split-K cuts every tile.
+    """
+    blocks, slots, k_tiles = terms.blocks, terms.slots, terms.k_tiles
+    waves = np.ceil(blocks / slots)
+    rows = np.flatnonzero(terms.stream_k)
+    splits = np.ones_like(blocks)
+    stream = np.zeros(blocks.shape, dtype=np.bool_)
+    stream_tiles, partial, barriers = np.zeros_like(blocks), np.zeros_like(blocks), np.zeros_like(blocks)
+    units, per_unit, critical = blocks.copy(), k_tiles.copy(), np.ceil(blocks / terms.active) * k_tiles
+    if rows.size:
+        mode, wanted = _requested(terms, rows)
+        tiles, wave, length = blocks[rows], slots[rows], k_tiles[rows]
+        sk_tiles, sk_units = _stream_work(tiles, wave, length, terms.cluster[rows], mode == _HEURISTIC)
+        split = mode == _SPLIT_K
+        # With one unit count a multiple of the tiles, the heuristic turns Stream-K into plain split-K.
+        ratio = sk_units / np.maximum(sk_tiles, 1.0)
+        even = (mode == _HEURISTIC) & (sk_tiles < sk_units) & (ratio == np.floor(ratio)) & (sk_tiles > 0)
+        asked = np.minimum(np.minimum(wanted, float(terms.hardware.sm_count)), length)
+        count = np.where(split, asked, np.where(even, ratio, 1.0))
+        cut = (sk_units > 0) & (mode != _DATA_PARALLEL) & ~split & ~even
+
+        sliced = np.ceil(length / count)
+        rounds = np.ceil(tiles * count / wave)
+        whole = (tiles - sk_tiles) / wave
+        share = np.ceil(sk_tiles * length / np.maximum(sk_units, 1.0))
+        splits[rows], stream[rows] = count, cut
+        stream_tiles[rows] = np.where(cut, sk_tiles, 0.0)
+        units[rows] = np.where(cut, tiles - sk_tiles + sk_units, tiles * count)
+        waves[rows] = np.where(cut, np.ceil(whole) + 1.0, rounds)
+        per_unit[rows] = np.where(cut, np.maximum(share, np.where(whole > 0, length, 0.0)), sliced)
+        critical[rows] = np.where(cut, np.ceil(whole) * length + share, rounds * sliced)
+        # Each unit but a tile's last writes its partial sums; Stream-K units end inside a tile once each at most.
+        partial[rows] = np.where(cut, np.minimum(sk_units, sk_tiles * (length - 1.0)), tiles * (count - 1.0))
+        barriers[rows] = np.where(cut, sk_tiles, np.where(count > 1.0, tiles, 0.0)) * _BARRIER_BYTES
+    return Work(splits, stream, stream_tiles, units, waves, per_unit, critical, partial, barriers)
+
+
+def _requested(terms: Terms, rows: NDArray[np.intp]) -> tuple[NDArray[np.int32], FloatArray]:
+    """Decomposition and splits asked for, of some rows; the defaults if columns carry no launch."""
+    if "decomposition" not in terms.columns:
+        return np.zeros(rows.size, dtype=np.int32), np.ones(rows.size)
+    return terms.columns["decomposition"][rows], terms.columns["splits"][rows].astype(np.float64)
+
+
+def _stream_work(
+    tiles: FloatArray, wave: FloatArray, k_tiles: FloatArray, cluster: FloatArray, heuristic: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Tiles that Stream-K would cut, and the units it would cut them into.
+
+    ``get_num_sk_tiles`` and ``get_num_sk_units`` of ``tile_scheduler_params.h``.
+    """
+    full = np.floor(tiles / wave)
+    tail = tiles - full * wave
+    nothing = (tail == 0) | (k_tiles <= MIN_K_TILES) | (heuristic & (2.0 * tail >= wave))
+    cut = tiles - np.maximum(full - 1.0, 0.0) * wave
+    sk_tiles = np.where(nothing, 0.0, np.floor(cut / cluster) * cluster)
+    most = np.floor(np.floor(k_tiles * sk_tiles / MIN_K_TILES) / cluster) * cluster
+    return sk_tiles, np.minimum(wave, most)

@@ -1,0 +1,125 @@
+"""C++ emission: one candidate as a self-contained program, and many kernels as one translation unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from string import Template
+from typing import Final
+
+from .errors import InvalidConfig
+from .rules import check
+from .types import Candidate, Decomposition, Epilogue, KernelConfig, Problem, Raster, Schedule, Scheduler
+
+_LAYOUTS: Final = {"T": "cutlass::layout::RowMajor", "N": "cutlass::layout::ColumnMajor"}
+_SCHEDULES: Final = {
+    Schedule.WARPSPECIALIZED: "cutlass::gemm::KernelTmaWarpSpecialized",
+    Schedule.PINGPONG: "cutlass::gemm::KernelTmaWarpSpecializedPingpong",
+    Schedule.COOPERATIVE: "cutlass::gemm::KernelTmaWarpSpecializedCooperative",
+}
+_SCHEDULERS: Final = {
+    Scheduler.PERSISTENT: "cutlass::gemm::PersistentScheduler",
+    Scheduler.STREAM_K: "cutlass::gemm::StreamKScheduler",
+}
+_RASTERS: Final = {Raster.HEURISTIC: "Heuristic", Raster.ALONG_M: "AlongM", Raster.ALONG_N: "AlongN"}
+_DECOMPOSITIONS: Final = {
+    Decomposition.HEURISTIC: "Heuristic",
+    Decomposition.DATA_PARALLEL: "DataParallel",
+    Decomposition.SPLIT_K: "SplitK",
+    Decomposition.STREAM_K: "StreamK",
+}
+
+
+def _epilogue(config: KernelConfig) -> str:
+    if config.epilogue is Epilogue.NOSMEM:
+        return "cutlass::epilogue::NoSmemWarpSpecialized"
+    suffix = "Cooperative" if config.schedule is Schedule.COOPERATIVE else ""
+    return f"cutlass::epilogue::TmaWarpSpecialized{suffix}"
+
+
+def _require_valid(config: KernelConfig) -> None:
+    broken = check(config)
+    if broken:
+        raise InvalidConfig(f"{config.name} cannot be compiled: " + "; ".join(v.message for v in broken))
+
+
+def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = None) -> str:
+    """Return a self-contained CUDA C++ program for one candidate.
+
+    It needs only the CUTLASS 4.2 headers. It offers ``gemm(m, n, k, A, B, D, workspace, workspace_bytes, stream)`` on
+    device pointers in the caller's layout (operands are exchanged inside if the candidate is swapped), and a ``main``
+    that runs the problem, checks it against a float32 reference on the device and prints the time.
+
+    Parameters
+    ----------
+    candidate
+        The candidate, or a bare config with the default launch.
+    problem
+        Sizes that ``main`` uses without arguments; 1024 x 1024 x 1024 in the candidate's layout if not given.
+
+    Raises
+    ------
+    InvalidConfig
+        If the configuration is not a valid kernel.
+    """
+    candidate = Candidate(candidate) if isinstance(candidate, KernelConfig) else candidate
+    config, launch = candidate.config, candidate.launch
+    _require_valid(config)
+    m, n, k = (problem.m, problem.n, problem.k) if problem is not None else (1024, 1024, 1024)
+    a, b, d = config.family
+    stream_k = config.scheduler is Scheduler.STREAM_K
+    scheduling = [
+        f"arguments.scheduler.max_swizzle_size = {launch.swizzle};",
+        f"arguments.scheduler.raster_order = cutlass::gemm::kernel::detail::RasterOrderOptions::{_RASTERS[launch.raster]};",
+    ]
+    if stream_k:
+        mode = _DECOMPOSITIONS[launch.decomposition]
+        scheduling += [
+            f"arguments.scheduler.splits = {launch.splits};",
+            "arguments.scheduler.decomposition_mode =",
+            f"    cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::DecompositionMode::{mode};",
+        ]
+    template = Template((files(__package__) / "templates" / "gemm.cu.in").read_text())
+    return template.substitute(
+        name=config.name,
+        swapped="true" if candidate.swapped else "false",
+        element=config.dtype.cpp,
+        source="void" if config.void_c else config.dtype.cpp,
+        layout_a=_LAYOUTS[a], layout_b=_LAYOUTS[b], layout_d=_LAYOUTS[d],
+        tile=f"cute::Shape<cute::_{config.tile_m}, cute::_{config.tile_n}, cute::_{config.tile_k}>",
+        cluster=f"cute::Shape<cute::_{config.cluster_m}, cute::_{config.cluster_n}, cute::_1>",
+        stages=config.stages,
+        schedule=_SCHEDULES[config.schedule], epilogue=_epilogue(config), scheduler=_SCHEDULERS[config.scheduler],
+        scheduling="\n  ".join(scheduling),
+        m=m, n=n, k=k,
+    )  # fmt: skip
+
+
+def emit_unit(configs: Sequence[KernelConfig]) -> str:
+    """Return one translation unit that holds many kernels and exports them to the runner as ``cr_unit``.
+
+    It includes ``unit.h``, which lies beside the runner's sources. Kernels that share a tile compile faster together.
+
+    Raises
+    ------
+    InvalidConfig
+        If the list is empty or a configuration is not a valid kernel.
+    """
+    if not configs:
+        raise InvalidConfig("a unit needs at least one kernel")
+
+    lines = ['#include "unit.h"', "", "namespace {"]
+    for i, config in enumerate(configs):
+        _require_valid(config)
+        source = "void" if config.void_c else config.dtype.cpp
+        layouts = ", ".join(_LAYOUTS[letter] for letter in config.family)
+        shape = ", ".join(
+            str(value)
+            for value in (config.tile_m, config.tile_n, config.tile_k, config.cluster_m, config.cluster_n, config.stages)
+        )
+        kinds = f"{_SCHEDULES[config.schedule]}, {_epilogue(config)}, {_SCHEDULERS[config.scheduler]}"
+        lines.append(f"struct K{i} : sm90::Gemm<{config.dtype.cpp}, {source}, {layouts}, {shape}, {kinds}>::Kernel {{}};")
+    lines += ["}  // namespace", "", 'extern "C" __attribute__((visibility("default"))) CrUnit const* cr_unit() {', "  static CrKernel const kernels[] = {"]
+    lines += [f'      sm90::entry<K{i}>("{config.name}"),' for i, config in enumerate(configs)]
+    lines += ["  };", f"  static CrUnit const unit = {{CR_ABI_VERSION, {len(configs)}, kernels}};", "  return &unit;", "}", ""]
+    return "\n".join(lines)

@@ -1,0 +1,88 @@
+"""``cutlass_library`` procedural names, both ways.
+
+The form is that of ``GemmOperation.procedural_name`` for SM90 in CUTLASS 4.2:
+``cutlass3x_sm90_tensorop_gemm_{A}_{B}_{accumulator}_{C}_{D}_{tile}_{cluster}_{stages}_{layouts}_align{n}{scheduler}{schedule}{epilogue}``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .columns import Columns
+from .errors import InvalidConfig
+from .types import DTYPES, FAMILIES, DType, Epilogue, KernelConfig, Schedule, Scheduler
+
+_SCHEDULES: Final = ("_warpspecialized", "_warpspecialized_pingpong", "_warpspecialized_cooperative")
+_EPILOGUES: Final = ("_epi_nosmem", "_epi_tma")
+_SCHEDULERS: Final = ("", "_stream_k")
+_ALIGNMENT_BITS: Final = 128
+
+_PATTERN: Final = re.compile(
+    r"cutlass3x_sm90_tensorop_gemm_(?P<a>\w+?)_(?P<b>\w+?)_f32_(?P<c>\w+?)_(?P<d>\w+?)"
+    r"_(?P<tile>\d+x\d+x\d+)_(?P<cluster>\d+x\d+x1)_(?P<stages>\d+)_(?P<layout>[tn]{3})_align(?P<align>\d+)"
+    r"(?P<scheduler>_stream_k)?(?P<schedule>_warpspecialized(?:_pingpong|_cooperative)?)(?P<epilogue>_epi_nosmem|_epi_tma)"
+)
+
+
+def _format(
+    dtype: DType, void_c: int, tile: tuple[int, int, int], cluster: tuple[int, int], stages: int, family: str,
+    scheduler: int, schedule: int, epilogue: int,
+) -> str:  # fmt: skip
+    element, source = dtype.name, "void" if void_c else dtype.name
+    return (
+        f"cutlass3x_sm90_tensorop_gemm_{element}_{element}_f32_{source}_{element}"
+        f"_{tile[0]}x{tile[1]}x{tile[2]}_{cluster[0]}x{cluster[1]}x1_{stages}_{family.lower()}"
+        f"_align{_ALIGNMENT_BITS // (8 * dtype.bytes)}{_SCHEDULERS[scheduler]}{_SCHEDULES[schedule]}{_EPILOGUES[epilogue]}"
+    )
+
+
+def procedural_name(config: KernelConfig) -> str:
+    """Return the name that ``cutlass_library`` gives this kernel."""
+    c = config
+    return _format(
+        c.dtype, c.void_c, (c.tile_m, c.tile_n, c.tile_k), (c.cluster_m, c.cluster_n), c.stages, c.family,
+        c.scheduler, c.schedule, c.epilogue,
+    )  # fmt: skip
+
+
+def names(columns: Columns, dtype: DType) -> list[str]:
+    """Return the procedural name of every row."""
+    keys = ("void_c", "tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "stages", "family", "scheduler",
+            "schedule", "epilogue")  # fmt: skip
+    rows = zip(*(columns[key].tolist() for key in keys), strict=True)
+    return [
+        _format(dtype, void_c, (tm, tn, tk), (cm, cn), stages, FAMILIES[family], scheduler, schedule, epilogue)
+        for void_c, tm, tn, tk, cm, cn, stages, family, scheduler, schedule, epilogue in rows
+    ]
+
+
+def parse_name(name: str) -> KernelConfig:
+    """Return the config behind a procedural name.
+
+    Raises
+    ------
+    InvalidConfig
+        If the name is not that of an SM90 dense GEMM with one element type for A, B and D, float32 accumulation, an
+        explicit stage count and explicit schedules.
+    """
+    match = _PATTERN.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
+        raise InvalidConfig(
+            f"{name!r} is not the procedural name of an SM90 dense GEMM with explicit schedules, such as "
+            "cutlass3x_sm90_tensorop_gemm_bf16_bf16_f32_bf16_bf16_128x256x64_2x1x1_4_tnt_align8_warpspecialized_cooperative_epi_tma"
+        )
+    element = match["a"]
+    if element not in DTYPES or match["b"] != element or match["d"] != element or match["c"] not in (element, "void"):
+        raise InvalidConfig(f"{name!r}: A, B and D must share one type out of {', '.join(DTYPES)}, and C that or void")
+    dtype = DTYPES[element]
+    tile_m, tile_n, tile_k = map(int, match["tile"].split("x"))
+    cluster_m, cluster_n, _ = map(int, match["cluster"].split("x"))
+    config = KernelConfig(
+        tile_m, tile_n, tile_k, cluster_m, cluster_n, int(match["stages"]),
+        Schedule(_SCHEDULES.index(match["schedule"])), Epilogue(_EPILOGUES.index(match["epilogue"])),
+        Scheduler(_SCHEDULERS.index(match["scheduler"] or "")), match["layout"].upper(), match["c"] == "void", dtype,
+    )  # fmt: skip
+    if procedural_name(config) != name:
+        raise InvalidConfig(f"{name!r} is not in canonical form; it would be {procedural_name(config)}")
+    return config

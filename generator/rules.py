@@ -1,0 +1,239 @@
+"""What makes a configuration, a launch or a problem valid, each rule with its numbers.
+
+Every rule is one entry of ``CONFIG_RULES`` or ``PROBLEM_RULES`` and is evaluated on columns; :func:`valid_mask`,
+:func:`problem_mask` and :func:`check` all read the same entries. Sources: arXiv 2609.35587 (Tables 1, 2 and 9) and
+CUTLASS 4.2's collective builders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .columns import Columns, from_candidates, from_configs
+from .errors import UnsupportedProblem
+from .estimates import SHARED_MEMORY_LIMIT, SHARED_MEMORY_RESERVE, effective_sizes, tensor_bytes
+from .types import FAMILIES, Candidate, DType, KernelConfig, Problem, Schedule, Scheduler, swap_family
+
+Mask = NDArray[np.bool_]
+
+TMA_ALIGNMENT_BYTES: Final = 16
+"""Every row (contiguous dimension) of an operand must start on a multiple of this for TMA to address it."""
+MAX_OPERAND_BYTES: Final = 2**40
+"""Operands larger than this together (1 TiB) are refused: no Hopper GPU holds them."""
+TILE_K: Final = (32, 64, 128, 256, 512)
+CLUSTER: Final = (1, 2, 4, 8, 16)
+MAX_CLUSTER_SIZE: Final = 16
+TMA_BOX: Final = 256
+"""Longest side of a TMA box, in elements."""
+
+_COLUMN_MAJOR_A: Final = np.array([family[0] == "N" for family in FAMILIES])
+_ROW_MAJOR_B: Final = np.array([family[1] == "T" for family in FAMILIES])
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule."""
+
+    rule: str
+    """Name of the rule."""
+    message: str
+    """What is wrong and what would be right, with the numbers."""
+    value: int
+    """The value that breaks the rule."""
+    limit: int
+    """The limit that it breaks."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A rule over columns: broken where ``broken`` is true; ``value`` and ``limit`` say by what numbers."""
+
+    name: str
+    message: str
+    """Format string with {value}, {limit} and the column names."""
+    broken: Callable[[Columns, DType], Mask]
+    value: Callable[[Columns, DType], NDArray[np.integer]]
+    limit: Callable[[Columns, DType], NDArray[np.integer]]
+
+
+def _column(name: str) -> Callable[[Columns, DType], NDArray[np.integer]]:
+    return lambda c, _: c[name]
+
+
+def _constant(value: int) -> Callable[[Columns, DType], NDArray[np.integer]]:
+    return lambda c, _: np.full(len(c["tile_m"]), value)
+
+
+def _not_in(column: str, allowed: tuple[int, ...]) -> Callable[[Columns, DType], Mask]:
+    return lambda c, _: ~np.isin(c[column], allowed)
+
+
+def _multiple(column: str, unit: int, most: int) -> Callable[[Columns, DType], Mask]:
+    return lambda c, _: (c[column] % unit != 0) | (c[column] < unit) | (c[column] > most)
+
+
+CONFIG_RULES: Final = (
+    _Rule("tile_m", "tile_m is {value}; WGMMA needs a multiple of 64 up to {limit}",
+          _multiple("tile_m", 64, 256), _column("tile_m"), _constant(256)),
+    _Rule("tile_n", "tile_n is {value}; it must be a multiple of 16 up to {limit}",
+          _multiple("tile_n", 16, 256), _column("tile_n"), _constant(256)),
+    _Rule("tile_k", "tile_k is {value}; it must be 32, 64, 128, 256 or {limit}",
+          _not_in("tile_k", TILE_K), _column("tile_k"), _constant(TILE_K[-1])),
+    _Rule("cluster_m", "cluster_m is {value}; it must be 1, 2, 4, 8 or {limit}",
+          _not_in("cluster_m", CLUSTER), _column("cluster_m"), _constant(CLUSTER[-1])),
+    _Rule("cluster_n", "cluster_n is {value}; it must be 1, 2, 4, 8 or {limit}",
+          _not_in("cluster_n", CLUSTER), _column("cluster_n"), _constant(CLUSTER[-1])),
+    _Rule("cluster_size", "a cluster of {cluster_m}x{cluster_n} has {value} CTAs; SM90 allows at most {limit}",
+          lambda c, _: c["cluster_m"] * c["cluster_n"] > MAX_CLUSTER_SIZE,
+          lambda c, _: c["cluster_m"] * c["cluster_n"], _constant(MAX_CLUSTER_SIZE)),
+    _Rule("stages", "stages is {value}; a warp-specialized mainloop needs at least {limit}",
+          lambda c, _: c["stages"] < 2, _column("stages"), _constant(2)),
+    _Rule("cooperative_tile_m", "tile_m is {value}; two cooperative warpgroups need a multiple of {limit}",
+          lambda c, _: (c["schedule"] == Schedule.COOPERATIVE) & (c["tile_m"] % 128 != 0),
+          _column("tile_m"), _constant(128)),
+    _Rule("stream_k_schedule", "the Stream-K scheduler needs the cooperative schedule",
+          lambda c, _: (c["scheduler"] == Scheduler.STREAM_K) & (c["schedule"] != Schedule.COOPERATIVE),
+          _column("schedule"), _constant(Schedule.COOPERATIVE)),
+    _Rule("tma_box_a", "tile_k is {value}; a column-major A with cluster_n {cluster_n} allows at most {limit}",
+          lambda c, _: _COLUMN_MAJOR_A[c["family"]] & (c["tile_k"] > TMA_BOX * c["cluster_n"]),
+          _column("tile_k"), lambda c, _: TMA_BOX * c["cluster_n"]),
+    _Rule("tma_box_b", "tile_k is {value}; a row-major B with cluster_m {cluster_m} allows at most {limit}",
+          lambda c, _: _ROW_MAJOR_B[c["family"]] & (c["tile_k"] > TMA_BOX * c["cluster_m"]),
+          _column("tile_k"), lambda c, _: TMA_BOX * c["cluster_m"]),
+    _Rule("shared_memory",
+          "shared memory is {value} bytes ({stages} stages and the epilogue); at most {limit} fit beside the barriers",
+          lambda c, t: tensor_bytes(c, t) > SHARED_MEMORY_LIMIT - SHARED_MEMORY_RESERVE,
+          tensor_bytes, _constant(SHARED_MEMORY_LIMIT - SHARED_MEMORY_RESERVE)),
+)  # fmt: skip
+"""Rules of a configuration alone."""
+
+
+def valid_mask(columns: Columns, dtype: DType) -> Mask:
+    """Which rows are valid SM90 kernels; shape (rows,)."""
+    valid = np.ones(len(columns["tile_m"]), dtype=bool)
+    for rule in CONFIG_RULES:
+        valid &= ~rule.broken(columns, dtype)
+    return valid
+
+
+def serves(columns: Columns, problem: Problem) -> Mask:
+    """Which rows have the family that the problem needs: its own, or the swapped one where the row is swapped."""
+    own, other = FAMILIES.index(problem.layout), FAMILIES.index(swap_family(problem.layout))
+    if "swapped" not in columns:
+        return np.asarray(columns["family"] == own)
+    return np.asarray(columns["family"] == np.where(columns["swapped"] == 1, other, own))
+
+
+def _too_wide(columns: Columns, problem: Problem, side: str) -> Mask:
+    m, n = effective_sizes(columns, problem)
+    size, least = (m, 64) if side == "m" else (n, 16)
+    return np.asarray((size >= least) & (columns[f"tile_{side}"] > 2 * size))
+
+
+def problem_mask(columns: Columns, problem: Problem) -> Mask:
+    """Which rows are sensible for the problem: right family, and no tile more than twice as long as its side.
+
+    The guard is the paper's: tile_m > 2M is refused where M >= 64, tile_n > 2N where N >= 16. Swapped rows are judged
+    on (N, M). Shape (rows,).
+    """
+    return serves(columns, problem) & ~_too_wide(columns, problem, "m") & ~_too_wide(columns, problem, "n")
+
+
+def check(kernel: KernelConfig | Candidate, problem: Problem | None = None) -> list[Violation]:
+    """Return every rule that a kernel (or candidate) breaks, alone or on a problem; an empty list means valid.
+
+    Examples
+    --------
+    >>> from cutlass_ranker.generator import Epilogue, KernelConfig, Schedule
+    >>> [v.rule for v in check(KernelConfig(64, 128, 64, 2, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA))]
+    ['cooperative_tile_m']
+    """
+    config = kernel.config if isinstance(kernel, Candidate) else kernel
+    columns = from_candidates([kernel]) if isinstance(kernel, Candidate) else from_configs([config])
+    numbers = {name: int(values[0]) for name, values in columns.items()}
+    found = []
+    for rule in CONFIG_RULES:
+        if rule.broken(columns, config.dtype)[0]:
+            value, limit = int(rule.value(columns, config.dtype)[0]), int(rule.limit(columns, config.dtype)[0])
+            found.append(Violation(rule.name, rule.message.format(value=value, limit=limit, **numbers), value, limit))
+    return found if problem is None else found + _check_problem(columns, problem, config.dtype)
+
+
+def _check_problem(columns: Columns, problem: Problem, dtype: DType) -> list[Violation]:
+    """Violations of one row on a problem."""
+    found = []
+    if problem.dtype != dtype:
+        message = f"the kernel computes {dtype.name}, the problem is {problem.dtype.name}"
+        found.append(Violation("dtype", message, dtype.bytes, problem.dtype.bytes))
+    family = int(columns["family"][0])
+    if not serves(columns, problem)[0]:
+        swapped = "swapped" in columns and bool(columns["swapped"][0])
+        needed = swap_family(problem.layout) if swapped else problem.layout
+        message = f"the kernel's family is {FAMILIES[family]}; a {problem.layout} problem needs {needed}"
+        message += " when swapped" if swapped else ""
+        found.append(Violation("family", message, family, FAMILIES.index(needed)))
+    m, n = (int(side[0]) for side in effective_sizes(columns, problem))
+    for side, size in (("m", m), ("n", n)):
+        if _too_wide(columns, problem, side)[0]:
+            tile = int(columns[f"tile_{side}"][0])
+            message = f"tile_{side} is {tile}; with {side.upper()} = {size} it may be at most {2 * size}"
+            found.append(Violation(f"guard_{side}", message, tile, 2 * size))
+    return found + [violation for _, violation in alignment_violations(problem)]
+
+
+def contiguous_dimensions(problem: Problem) -> list[tuple[str, str, int]]:
+    """Operand, name and size of the dimension along which each operand is contiguous: A, B, D."""
+    a, b, d = problem.layout
+    return [
+        ("A", *(("K", problem.k) if a == "T" else ("M", problem.m))),
+        ("B", *(("N", problem.n) if b == "T" else ("K", problem.k))),
+        ("D", *(("N", problem.n) if d == "T" else ("M", problem.m))),
+    ]
+
+
+def alignment_violations(problem: Problem) -> list[tuple[str, Violation]]:
+    """Dimensions that break TMA's 16-byte rule, each once, with the name of the dimension."""
+    unit = TMA_ALIGNMENT_BYTES // problem.dtype.bytes
+    broken: dict[str, tuple[int, list[str]]] = {}
+    for operand, name, size in contiguous_dimensions(problem):
+        if size % unit:
+            broken.setdefault(name, (size, []))[1].append(operand)
+    found = []
+    for name, (size, operands) in broken.items():
+        below, above = size // unit * unit, -(-size // unit) * unit
+        nearest = f"{below} or {above}" if below else str(above)
+        message = (
+            f"{name} = {size} is the contiguous dimension of {' and '.join(operands)} in layout {problem.layout}; TMA needs rows of "
+            f"a multiple of {TMA_ALIGNMENT_BYTES} bytes ({unit} {problem.dtype.name} elements); nearest sizes that work: {nearest}"
+        )
+        found.append((name, Violation("tma_alignment", message, size, unit)))
+    return found
+
+
+def require_supported(problem: Problem) -> None:
+    """Refuse a problem that no SM90 TMA kernel can take.
+
+    Raises
+    ------
+    UnsupportedProblem
+        If a contiguous dimension is no multiple of 16 bytes, or the operands need more than 1 TiB.
+    """
+    broken = alignment_violations(problem)
+    if broken:
+        unit = TMA_ALIGNMENT_BYTES // problem.dtype.bytes
+        fixed = {"M": problem.m, "N": problem.n, "K": problem.k}
+        for name, violation in broken:
+            fixed[name] = -(-violation.value // unit) * unit
+        size = f"{problem.m}x{problem.n}x{problem.k}"
+        padded = "x".join(str(value) for value in fixed.values())
+        reasons = "; ".join(violation.message for _, violation in broken)
+        raise UnsupportedProblem(f"{size}: {reasons}. Padded to {padded} it works")
+    if problem.min_bytes > MAX_OPERAND_BYTES:
+        raise UnsupportedProblem(
+            f"{problem.m}x{problem.n}x{problem.k} needs {problem.min_bytes / 2**40:.1f} TiB for A, B and D; the limit is 1 TiB"
+        )

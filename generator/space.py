@@ -1,0 +1,184 @@
+"""Search spaces: rules that enumerate every valid configuration, and the launches of each."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .columns import CANDIDATE_COLUMNS, Columns, concat, size, take, with_launch
+from .errors import InvalidConfig
+from .estimates import ceil_div, effective_launch
+from .rules import CLUSTER, MAX_CLUSTER_SIZE, TILE_K, problem_mask, require_supported, serves, valid_mask
+from .types import (
+    FAMILIES,
+    SWIZZLES,
+    Decomposition,
+    DType,
+    Epilogue,
+    Launch,
+    Problem,
+    Raster,
+    Schedule,
+    Scheduler,
+    parse_dtype,
+    parse_layout,
+    swap_family,
+)
+
+SPACES: Final = ("paper", "extended")
+TILE_M: Final = (64, 128, 192, 256)
+PAPER_TILE_N: Final = (16, 32, 48, 64, 80, 96, 128, 192, 256)
+EXTENDED_TILE_N: Final = tuple(range(16, 257, 16))
+STAGES: Final = tuple(range(2, 13))
+CLUSTERS: Final = tuple((m, n) for m, n in product(CLUSTER, CLUSTER) if m * n <= MAX_CLUSTER_SIZE)
+SCHEDULES: Final = (
+    (Schedule.WARPSPECIALIZED, Epilogue.NOSMEM, Scheduler.PERSISTENT),
+    (Schedule.WARPSPECIALIZED, Epilogue.TMA, Scheduler.PERSISTENT),
+    (Schedule.PINGPONG, Epilogue.NOSMEM, Scheduler.PERSISTENT),
+    (Schedule.PINGPONG, Epilogue.TMA, Scheduler.PERSISTENT),
+    (Schedule.COOPERATIVE, Epilogue.NOSMEM, Scheduler.PERSISTENT),
+    (Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.PERSISTENT),
+    (Schedule.COOPERATIVE, Epilogue.NOSMEM, Scheduler.STREAM_K),
+    (Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K),
+)
+"""The eight combinations of mainloop schedule, epilogue schedule and tile scheduler."""
+SPLITS: Final = (2, 4, 8, 16)
+"""Split counts that :func:`enumerate_launches` proposes for Stream-K kernels."""
+
+
+def enumerate_configs(
+    layout: str = "TNT", dtype: object = "bf16", space: str = "paper", problem: Problem | None = None
+) -> Columns:
+    """Enumerate every valid configuration of a space.
+
+    Parameters
+    ----------
+    layout
+        ``"TN"``, ``"TNT"`` ...; the family of the kernels.
+    dtype
+        Element type of A, B and D.
+    space
+        ``"paper"``: exactly the space of arXiv 2609.35587 (60,795 kernels for BF16 TN). ``"extended"``: tile_n every
+        multiple of 16 to 256, kernels with and without C, and besides the family itself the swapped one, whose kernels
+        compute the transposed problem.
+    problem
+        If given, its layout and type replace ``layout`` and ``dtype``, and kernels whose tile is more than twice as
+        long as the problem's side are left out.
+
+    Returns
+    -------
+    Columns
+        ``CONFIG_COLUMNS``, one row per kernel.
+
+    Raises
+    ------
+    InvalidConfig
+        If the space is unknown.
+    InvalidProblem
+        If the layout or type is unknown.
+    UnsupportedProblem
+        If TMA cannot take the problem.
+    """
+    if space not in SPACES:
+        raise InvalidConfig(f"space {space!r} is unknown; use one of {', '.join(SPACES)}")
+    family, kind = parse_layout(layout), parse_dtype(dtype)
+    if problem is not None:
+        require_supported(problem)
+        family, kind = problem.layout, problem.dtype
+    if space == "paper":
+        columns = _grid(family, kind, PAPER_TILE_N, (0,))
+        return columns if problem is None else take(columns, problem_mask(columns, problem))
+    parts = []
+    for swapped, member in ((False, family), (True, swap_family(family))):
+        part = _grid(member, kind, EXTENDED_TILE_N, (0, 1))
+        if problem is not None:
+            part = take(part, problem_mask(part, problem.transposed() if swapped else problem))
+        parts.append(part)
+    return concat(parts)
+
+
+def _grid(family: str, dtype: DType, tile_n: tuple[int, ...], void_c: tuple[int, ...]) -> Columns:
+    """Valid rows of the full product of one family's choices."""
+    shapes = np.array([(m, n, k) for m, n, k in product(TILE_M, tile_n, TILE_K)], dtype=np.int32)
+    clusters = np.array(CLUSTERS, dtype=np.int32)
+    schedules = np.array(SCHEDULES, dtype=np.int32)
+    index = np.indices((len(shapes), len(clusters), len(STAGES), len(schedules), len(void_c))).reshape(5, -1)
+    columns: Columns = {
+        "tile_m": shapes[index[0], 0],
+        "tile_n": shapes[index[0], 1],
+        "tile_k": shapes[index[0], 2],
+        "cluster_m": clusters[index[1], 0],
+        "cluster_n": clusters[index[1], 1],
+        "stages": np.array(STAGES, dtype=np.int32)[index[2]],
+        "schedule": schedules[index[3], 0],
+        "epilogue": schedules[index[3], 1],
+        "scheduler": schedules[index[3], 2],
+        "family": np.full(index.shape[1], FAMILIES.index(family), dtype=np.int32),
+        "void_c": np.array(void_c, dtype=np.int32)[index[4]],
+    }
+    return take(columns, valid_mask(columns, dtype))
+
+
+def candidates_for(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:
+    """Pick the kernels that can serve a problem, directly or swapped, with the default launch.
+
+    Returns
+    -------
+    tuple
+        Candidate columns and, for each, the row of ``configs`` that it came from.
+    """
+    swapped = (configs["family"] == FAMILIES.index(swap_family(problem.layout))).astype(np.int32)
+    columns = with_launch(configs, swapped=swapped)
+    rows = np.flatnonzero(problem_mask(columns, problem) & valid_mask(columns, problem.dtype))
+    return take(columns, rows), rows
+
+
+def enumerate_launches(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:
+    """List every distinct launch of each kernel on a problem.
+
+    Raster orders and swizzles that CUTLASS reduces to the same schedule count once. Stream-K kernels get the four
+    decompositions, and split-K in 2, 4, 8 and 16 slices as far as each slice keeps two k-tiles. The first launch of a
+    kernel is the default one.
+
+    Returns
+    -------
+    tuple
+        Candidate columns (``swapped`` is kept, or follows from the family) and the row of ``configs`` of each.
+    """
+    if "swapped" in configs:
+        swapped = configs["swapped"]
+    else:
+        swapped = (~serves(configs, problem)).astype(np.int32)
+    parts, rows = [], []
+    default = with_launch(configs, swapped=swapped)
+    seen = [_schedule_key(default, problem)]
+    parts.append(default)
+    rows.append(np.arange(size(configs)))
+    for raster, swizzle in product((Raster.ALONG_M, Raster.ALONG_N), SWIZZLES):
+        part = with_launch(configs, Launch(raster, swizzle), swapped)
+        key = _schedule_key(part, problem)
+        new = np.all([key != other for other in seen], axis=0) & (configs["schedule"] != Schedule.WARPSPECIALIZED)
+        seen.append(np.where(new, key, -1))
+        parts.append(take(part, new))
+        rows.append(np.flatnonzero(new))
+    stream_k = configs["scheduler"] == Scheduler.STREAM_K
+    k_tiles = ceil_div(problem.k, configs["tile_k"])
+    choices = [(Decomposition.DATA_PARALLEL, 1), (Decomposition.STREAM_K, 1)]
+    choices += [(Decomposition.SPLIT_K, splits) for splits in SPLITS]
+    for decomposition, splits in choices:
+        chosen = np.flatnonzero(stream_k & (k_tiles >= 2 * splits))
+        launch = Launch(decomposition=decomposition, splits=splits)
+        parts.append(take(with_launch(configs, launch, swapped), chosen))
+        rows.append(chosen)
+    columns, origin = concat(parts), np.concatenate(rows)
+    order = np.argsort(origin, kind="stable")
+    return {name: columns[name][order] for name in CANDIDATE_COLUMNS}, origin[order]
+
+
+def _schedule_key(columns: Columns, problem: Problem) -> NDArray[np.int32]:
+    """What raster and swizzle come to on a problem, as one number."""
+    along_m, log_swizzle = effective_launch(columns, problem)
+    return (2 * log_swizzle + along_m).astype(np.int32)

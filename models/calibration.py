@@ -1,0 +1,171 @@
+"""What a difference of scores is worth: expected relative speed, calibrated on held-out groups.
+
+Scores of a ranker say who is faster, not by how much. The mean relative speed (oracle time / time) of candidates is
+tabulated as a never rising function of their gap to the best score of the group, separately for each kind of problem,
+over groups that the scoring model was not trained on. Kinds with few groups are drawn towards the curve of all
+groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..generator import Problem
+from ..generator.errors import ModelMismatch
+from .base import Floats
+from .samples import same_kernel
+
+if TYPE_CHECKING:
+    from ..datasets import Group
+
+KINDS: Final[tuple[tuple[str, Callable[[Problem], bool]], ...]] = (
+    ("thin", lambda p: min(p.m, p.n) <= 64),
+    ("long_k", lambda p: p.k >= 4 * max(p.m, p.n)),
+    ("small", lambda p: p.flops < 2 * 2048**3),
+    ("large", lambda p: True),
+)
+"""Kinds of problem with their rules; the first that holds decides."""
+KNOTS: Final = 24
+"""Most points of a curve."""
+PRIOR_GROUPS: Final = 8.0
+"""Weight of the curve of all groups in the curve of a kind, counted in groups."""
+
+
+def kind_of(problem: Problem) -> str:
+    """Return the kind of a problem: ``thin``, ``long_k``, ``small`` or ``large``."""
+    return next(name for name, holds in KINDS if holds(problem))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Expected relative speed by gap to the best score."""
+
+    gap: tuple[float, ...]
+    """Points of the curves: best score − score, ascending from 0."""
+    speed: Mapping[str, tuple[float, ...]]
+    """Expected oracle time / time at each point, by kind of problem; never rising."""
+    groups: Mapping[str, int]
+    """Held-out groups behind each curve."""
+
+    def relative_speed(self, gap: Floats | float, problem: Problem) -> Floats:
+        """Return the expected oracle time / time of candidates, of the shape of ``gap``.
+
+        Parameters
+        ----------
+        gap
+            Best score of the list − score of the candidate, ≥ 0.
+        problem
+            Decides which curve is used.
+        """
+        return np.asarray(np.interp(gap, self.gap, self.speed[kind_of(problem)]), dtype=np.float64)
+
+    def expected_regret(self, scores: Floats, problem: Problem) -> Floats:
+        """Return 1 − expected relative speed of each of the candidates with these scores, shape (candidates,)."""
+        return 1.0 - self.relative_speed(scores.max() - scores, problem)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object that :meth:`from_json` reads."""
+        return {
+            "gap": list(self.gap),
+            "speed": {kind: list(curve) for kind, curve in self.speed.items()},
+            "groups": dict(self.groups),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Calibration:
+        """Read the curves of a saved model.
+
+        Raises
+        ------
+        ModelMismatch
+            If they are damaged or made for other kinds of problem.
+        """
+        try:
+            gap = tuple(float(x) for x in value["gap"])
+            speed = {kind: tuple(float(x) for x in value["speed"][kind]) for kind, _ in KINDS}
+            groups = {kind: int(value["groups"][kind]) for kind, _ in KINDS}
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelMismatch(f"the model's calibration cannot be read: {error!r}") from error
+        if {len(curve) for curve in speed.values()} != {len(gap)} or not gap or list(gap) != sorted(gap):
+            raise ModelMismatch("the model's calibration needs equally many points in each curve, with ascending gaps")
+        return cls(gap, speed, groups)
+
+
+def fit_calibration(groups: Sequence[Group], scores: Sequence[Floats]) -> Calibration:
+    """Calibrate on groups that the scores' model was not trained on.
+
+    Each kernel of a group is one candidate: its gap is that of its default launch, its time that of its best-scored
+    measured launch, as in the deployed rule. The first point is the pick itself (gap 0); the others are the mean gaps
+    of bins that end where the 2nd, 3rd, 4th, 6th, ... best candidate of the median group lies, so that they are
+    narrow near the top.
+
+    Parameters
+    ----------
+    groups
+        Held-out groups, at least one.
+    scores
+        Score of each row of each group.
+    """
+    pairs = [_kernels(group, score) for group, score in zip(groups, scores, strict=True)]
+    edges = _edges([gap for gap, _ in pairs])
+    bins = len(edges) + 1
+    count = np.zeros((len(groups), bins))
+    speed, gaps = np.zeros_like(count), np.zeros(bins)
+    for i, (gap, value) in enumerate(pairs):
+        place = np.searchsorted(edges, gap, side="left") + 1
+        place = np.minimum(place, bins - 1)
+        place[np.argmin(gap)] = 0
+        count[i] = np.bincount(place, minlength=bins)
+        speed[i] = np.bincount(place, weights=value, minlength=bins)
+        gaps += np.bincount(place, weights=gap, minlength=bins)
+    used = count.sum(axis=0) > 0
+    count, speed, gaps = count[:, used], speed[:, used], gaps[used] / count.sum(axis=0)[used]
+    # Each group weighs the same in a bin, however many of its candidates lie there.
+    present = count > 0
+    mean = np.where(present, speed / np.maximum(count, 1), 0.0)
+    pooled = mean.sum(axis=0) / present.sum(axis=0)
+    kinds = np.array([kind_of(group.problem) for group in groups])
+    curves = {}
+    for kind, _ in KINDS:
+        own = present[kinds == kind].sum(axis=0) + PRIOR_GROUPS
+        curve = (mean[kinds == kind].sum(axis=0) + PRIOR_GROUPS * pooled) / own
+        curves[kind] = tuple(never_rising(curve, own).tolist())
+    return Calibration(tuple(gaps.tolist()), curves, {kind: int((kinds == kind).sum()) for kind, _ in KINDS})
+
+
+def never_rising(values: Floats, weights: Floats) -> Floats:
+    """Return the weighted least-squares fit that never rises (pool adjacent violators), of the shape of ``values``."""
+    blocks: list[list[float]] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        blocks.append([value, weight, 1])
+        while len(blocks) > 1 and blocks[-2][0] < blocks[-1][0]:
+            value, weight, length = blocks.pop()
+            mass = blocks[-1][1] + weight
+            blocks[-1] = [(blocks[-1][0] * blocks[-1][1] + value * weight) / mass, mass, blocks[-1][2] + length]
+    return np.repeat([block[0] for block in blocks], [int(block[2]) for block in blocks])
+
+
+def _kernels(group: Group, score: Floats) -> tuple[Floats, Floats]:
+    """Return gap and relative speed of each kernel of a group, shapes (kernels,)."""
+    kernel = same_kernel(group)
+    first = np.flatnonzero(group.default_launch)
+    order = np.lexsort((-score, kernel))
+    best = order[np.concatenate(([True], kernel[order][1:] != kernel[order][:-1]))]
+    chosen = best[np.searchsorted(kernel[best], kernel[first])]
+    speed = np.minimum(group.oracle_us / group.time_us[chosen], 1.0)
+    return score[first].max() - score[first], speed
+
+
+def _edges(gaps: Sequence[Floats]) -> Floats:
+    """Return the ascending upper ends of the bins of positive gaps."""
+    last = max(len(gap) for gap in gaps) - 1
+    if not last:
+        return np.empty(0)
+    ranks: NDArray[np.intp] = np.unique(np.geomspace(1, last, KNOTS - 1).astype(np.intp))
+    ends = [np.median([np.partition(gap, rank)[rank] for gap in gaps if rank < len(gap)]) for rank in ranks.tolist()]
+    return np.unique(np.array(ends, dtype=np.float64))

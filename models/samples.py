@@ -1,0 +1,157 @@
+"""Training rows: groups of measured candidates as queries of a ranking problem.
+
+Launches other than the default are measured for the fastest kernels of a group only. Were all rows of a group one
+query, a ranker could learn that a row with an unusual launch belongs to a fast kernel, which says nothing about
+launches. So a group becomes several queries: one over kernels (all rows with the default launch), and one for each
+kernel whose launches were measured (all its launches). A launch is compared with launches of the same kernel only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import Floats, Matrix
+from .config import TrainingConfig
+
+if TYPE_CHECKING:
+    from ..datasets import Group
+    from ..features import Hardware
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows grouped into queries."""
+
+    features: Matrix
+    """Feature rows, shape (rows, features)."""
+    speed: Floats
+    """Oracle time of the group / time, shape (rows,), in (0, 1]."""
+    relevance: Floats
+    """Gain of each row against the fastest row of its query, shape (rows,), ≥ 0: :func:`speed_gain` or noise bands."""
+    start: Rows
+    """First row of each query and the number of rows, shape (queries + 1,)."""
+    weight: Floats
+    """Weight of each query, shape (queries,)."""
+    group: Rows
+    """Group that each query came from, shape (queries,)."""
+
+    @property
+    def query(self) -> NDArray[np.int32]:
+        """Query of each row, shape (rows,), ascending."""
+        return np.repeat(np.arange(len(self.weight), dtype=np.int32), np.diff(self.start))
+
+
+def feature_matrices(groups: Sequence[Group], hardware: Hardware, feature_set: str) -> list[Matrix]:
+    """Compute the feature rows of each group, shapes (rows of the group, features)."""
+    from ..features import featurize
+
+    return [featurize(group.columns, group.problem, hardware, feature_set) for group in groups]
+
+
+def same_kernel(group: Group) -> NDArray[np.int64]:
+    """Return a number per row, shape (rows,), equal for rows of the same kernel and swap."""
+    return group.kernel_id.astype(np.int64) * 2 + group.columns["swapped"].astype(np.int64)
+
+
+def subset(group: Group, rows: Rows) -> Group:
+    """Return a group with some of its rows."""
+    changes: dict[str, object] = {}
+    for item in fields(group):
+        value = getattr(group, item.name)
+        if isinstance(value, np.ndarray):
+            changes[item.name] = value[rows]
+        elif isinstance(value, dict):
+            changes[item.name] = {name: column[rows] for name, column in value.items()}
+    return replace(group, **changes)  # type: ignore[arg-type]
+
+
+def speed_gain(speed: Floats, floor: float, sharpness: float) -> Floats:
+    """Gain of a relative speed for the ranking objectives.
+
+    2^(s·x) − 1 with x = (speed − floor)/(1 − floor), cut at 0: the usual exponential gain of NDCG on a continuous
+    relevance, so that mistakes near the top cost most and rows slower than the floor are all alike.
+    """
+    x = np.clip((speed - floor) / (1.0 - floor), 0.0, 1.0)
+    return np.asarray(np.exp2(sharpness * x) - 1.0, dtype=np.float64)
+
+
+def build_samples(
+    groups: Sequence[Group], matrices: Sequence[Matrix], config: TrainingConfig, index: Sequence[int] | None = None
+) -> Samples:
+    """Turn groups into training rows.
+
+    Parameters
+    ----------
+    groups
+        Measured groups.
+    matrices
+        Feature rows of each (:func:`feature_matrices`).
+    config
+        Sampling, labels and seed.
+    index
+        Groups to use, all unless said; ``Samples.group`` refers to positions in ``groups``.
+
+    Returns
+    -------
+    Samples
+        Queries with fewer than two rows are left out.
+
+    Raises
+    ------
+    ValueError
+        If nothing is left to learn from.
+    """
+    features: list[Matrix] = []
+    speed: list[Floats] = []
+    relevance: list[Floats] = []
+    weight: list[float] = []
+    owner: list[int] = []
+    for number in range(len(groups)) if index is None else index:
+        group = groups[number]
+        for rows, share in _queries(group, config):
+            features.append(matrices[number][rows])
+            speed.append(np.minimum(group.oracle_us / group.time_us[rows], 1.0))
+            relevance.append(_relevance(group, rows, config))
+            weight.append(share)
+            owner.append(number)
+    if not features:
+        raise ValueError("no group has two rows to compare")
+    return Samples(
+        np.concatenate(features),
+        np.concatenate(speed),
+        np.concatenate(relevance),
+        np.concatenate(([0], np.cumsum([len(part) for part in speed]))).astype(np.intp),
+        np.array(weight),
+        np.array(owner, dtype=np.intp),
+    )
+
+
+def _queries(group: Group, config: TrainingConfig) -> list[tuple[Rows, float]]:
+    """Split a group into queries: (rows, weight)."""
+    rng = np.random.default_rng([config.seed, group.problem_id])
+    keep = ~group.coarse | (rng.random(len(group.coarse)) < config.samples.coarse_fraction)
+    kernels = np.flatnonzero(group.default_launch & keep)
+    queries = [(kernels, 1.0)] if len(kernels) > 1 else []
+    kernel = same_kernel(group)
+    with_launches = np.unique(kernel[~group.default_launch])
+    launches = [rows for rows in (np.flatnonzero(kernel == key) for key in with_launches) if len(rows) > 1]
+    if config.samples.launch_weight > 0:
+        queries += [(rows, config.samples.launch_weight / len(launches)) for rows in launches]
+    return queries
+
+
+def _relevance(group: Group, rows: Rows, config: TrainingConfig) -> Floats:
+    """Return the relevance of the rows of one query."""
+    if config.labels == "bands":
+        from ..datasets.labels import relevance
+
+        return relevance(subset(group, rows), config.samples.top_bands).astype(np.float64)
+    times = group.time_us[rows]
+    return speed_gain(times.min() / times, config.samples.speed_floor, config.samples.sharpness)

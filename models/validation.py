@@ -1,0 +1,152 @@
+"""The deployed rule, its regret, and cross-validation in which no shape is on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import Floats, Matrix, Scorer
+from .calibration import kind_of
+from .samples import same_kernel
+
+if TYPE_CHECKING:
+    from ..datasets import Group
+
+Rows = NDArray[np.intp]
+
+
+def choose(scores: Floats, group: Group) -> int:
+    """Return the row that a ranker deploys on a group.
+
+    The best kernel by the score of its default launch; then the best-scored measured launch of that kernel. (Launches
+    are measured for fast kernels only: ranking all rows together would give away which those are.) Ties go to the
+    lower kernel id, the unswapped row, the earlier row.
+
+    Parameters
+    ----------
+    scores
+        Score of each row of the group, higher is better.
+    group
+        Measured candidates, at least one of them with the default launch.
+    """
+    kernel = same_kernel(group)
+    first = np.flatnonzero(group.default_launch)
+    winner = first[np.lexsort((kernel[first], -scores[first]))[0]]
+    launches = np.flatnonzero(kernel == kernel[winner])
+    return int(launches[np.argmax(scores[launches])])
+
+
+def regret(group: Group, row: int) -> float:
+    """Return 1 − oracle time / time of a row, at least 0."""
+    return max(0.0, 1.0 - group.oracle_us / float(group.time_us[row]))
+
+
+def regrets(scores: Sequence[Floats], groups: Sequence[Group]) -> Floats:
+    """Return the regret of the deployed rule on each group, shape (groups,), from the scores of its rows."""
+    return np.array([regret(group, choose(score, group)) for score, group in zip(scores, groups, strict=True)])
+
+
+def summarise(values: Floats) -> dict[str, float]:
+    """Summarise regrets (groups,): mean, median, 95th percentile, maximum; fractions within 1, 5, 10% and at 0."""
+    slack = 1e-9
+    return {
+        "groups": len(values),
+        "mean_regret": float(values.mean()),
+        "median_regret": float(np.median(values)),
+        "p95_regret": float(np.quantile(values, 0.95)),
+        "max_regret": float(values.max()),
+        "within_1": float((values <= 0.01 + slack).mean()),
+        "within_5": float((values <= 0.05 + slack).mean()),
+        "within_10": float((values <= 0.10 + slack).mean()),
+        "top1": float((values <= slack).mean()),
+    }
+
+
+def shape_folds(groups: Sequence[Group], folds: int, seed: int) -> Rows:
+    """Assign each group to a fold so that shapes stay together and folds look alike.
+
+    Groups that share (M, N, K), in any layout, or (N, M, K), which is the same computation transposed, are one shape.
+    Shapes are sorted by kind and work, and each run of ``folds`` of them is dealt out in random order.
+
+    Parameters
+    ----------
+    groups
+        Measured groups.
+    folds
+        Number of folds.
+    seed
+        Of the dealing.
+
+    Returns
+    -------
+    ndarray of int, shape (groups,)
+        Fold of each group, 0 to folds − 1.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer shapes than folds.
+    """
+    keys = [(min(g.problem.m, g.problem.n), max(g.problem.m, g.problem.n), g.problem.k) for g in groups]
+    kind = {key: kind_of(group.problem) for key, group in zip(keys, groups, strict=True)}
+    shapes = sorted(kind, key=lambda key: (kind[key], key[0] * key[1] * key[2], key))
+    if len(shapes) < folds:
+        raise ValueError(f"{len(shapes)} different shapes cannot be dealt out to {folds} folds")
+    rng = np.random.default_rng(seed)
+    fold: dict[tuple[int, int, int], int] = {}
+    for start in range(0, len(shapes), folds):
+        fold |= dict(zip(shapes[start : start + folds], rng.permutation(folds).tolist(), strict=False))
+    return np.array([fold[key] for key in keys], dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Scores of groups by models that did not see their shapes."""
+
+    fold: Rows
+    """Fold of each group, shape (groups,)."""
+    scores: list[list[Floats]]
+    """By stage and group, the score of each row of the group."""
+    regrets: Floats
+    """Regret of the deployed rule, shape (stages, groups)."""
+
+    @property
+    def best_stage(self) -> int:
+        """Stage with the lowest mean regret, averaged with its neighbours so that a lucky one does not win."""
+        mean = self.regrets.mean(axis=1)
+        padded = np.concatenate([mean[:1], mean, mean[-1:]])
+        return int(np.argmin((padded[:-2] + padded[1:-1] + padded[2:]) / 3.0))
+
+
+def cross_validate(
+    fit: Callable[[Rows, int], Sequence[Scorer]],
+    groups: Sequence[Group],
+    matrices: Sequence[Matrix],
+    folds: int,
+    seed: int,
+) -> CrossValidation:
+    """Train on all folds but one and score the one left out, for each.
+
+    Parameters
+    ----------
+    fit
+        Given the positions of the training groups and the fold's number, returns a model for each stage of training.
+    groups, matrices
+        Measured groups and their feature rows.
+    folds, seed
+        See :func:`shape_folds`.
+    """
+    fold = shape_folds(groups, folds, seed)
+    scores: list[list[Floats]] = []
+    for number in range(folds):
+        stages = fit(np.flatnonzero(fold != number), number)
+        if not scores:
+            scores = [[np.empty(0)] * len(groups) for _ in stages]
+        for i in np.flatnonzero(fold == number).tolist():
+            for stage, scorer in enumerate(stages):
+                scores[stage][i] = scorer.scores(matrices[i])
+    return CrossValidation(fold, scores, np.array([regrets(stage, groups) for stage in scores]))

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from tables_example import BASELINES, CAMPAIGN, ROWS, make_manifest, make_plan, make_tables, row
+
+from cutlass_ranker.datasets import groups
+from cutlass_ranker.datasets.merging import merge_campaign
+from cutlass_ranker.generator import CANDIDATE_COLUMNS, DataError, Problem
+
+
+def test_groups_by_hand():
+    first, second = groups(make_tables())
+    assert first.problem == Problem(4096, 4096, 4096)
+    assert first.split == "eval"
+    assert first.sources == ("paper",)
+    assert set(first.columns) == set(CANDIDATE_COLUMNS)
+    assert first.kernel_id.tolist() == [0, 0, 1, 2]
+    # The untaken row (198.5 us) is raised to the best retake, 199.
+    assert first.time_us.tolist() == [202.0, 199.0, 199.0, 900.0]
+    assert first.coarse.tolist() == [False, False, False, True]
+    assert first.default_launch.tolist() == [True, False, True, True]
+    assert first.columns["swizzle"].tolist() == [1, 8, 1, 1]
+    assert first.columns["tile_n"].tolist() == [128, 128, 128, 16]
+    assert first.columns["swapped"].tolist() == [0, 0, 0, 1]
+    assert first.oracle_us == 199.0
+    # The hang is no candidate.
+    assert second.kernel_id.tolist() == [1, 2]
+    assert second.oracle_us == 12.5
+    assert len(second) == 2
+
+
+def test_splits():
+    tables = make_tables()
+    assert [g.problem_id for g in groups(tables, "eval")] == [0]
+    assert [g.problem_id for g in groups(tables, "train")] == [1]
+    with pytest.raises(DataError, match="test"):
+        groups(tables, "test")
+
+
+def test_below_floor_and_repeats_stay_out_and_newer_main_rows_win():
+    tables = make_tables(pd.concat([ROWS, pd.DataFrame([row(1, 1, 0.1, swizzle=4, status="below_floor")])]))
+    plan = make_plan("again")
+    plan.meta["purpose"] = "repeat"
+    faster = pd.DataFrame([row(1, 2, 1.0, retake_us=1.0)])
+    tables = merge_campaign(tables, plan, faster, BASELINES, make_manifest(plan), CAMPAIGN)
+    assert groups(tables, "train")[0].time_us.tolist() == [16.0, 12.5]
+    plan = make_plan("newer")
+    newer = pd.DataFrame([row(1, 2, 13.0, retake_us=13.0), row(1, 1, 15.0)])
+    tables = merge_campaign(tables, plan, newer, BASELINES, make_manifest(plan), CAMPAIGN)
+    # Kernel 2: the newer retake. Kernel 1: the older row has a retake, the newer has none.
+    assert groups(tables, "train")[0].time_us.tolist() == [16.0, 13.0]

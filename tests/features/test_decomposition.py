@@ -1,0 +1,134 @@
+"""Against CUTLASS's own scheduler code: ``data/scheduler.csv`` is what ``data/scheduler.cu`` prints."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cutlass_ranker.features import HARDWARE
+from cutlass_ranker.features.decomposition import decompose
+from cutlass_ranker.features.terms import build_terms
+from cutlass_ranker.generator import (
+    Candidate,
+    Decomposition,
+    Epilogue,
+    KernelConfig,
+    Launch,
+    Problem,
+    Schedule,
+    Scheduler,
+)
+from cutlass_ranker.generator import columns as col
+
+with (Path(__file__).parent / "data" / "scheduler.csv").open(newline="") as lines:
+    CASES = [{name: int(value) for name, value in row.items()} for row in csv.DictReader(lines)]
+H200 = HARDWARE["h200"]
+
+
+def rows(cases):
+    """Candidates of some cases; the cooperative nosmem Stream-K kernel of each tile."""
+    base = col.from_configs(
+        KernelConfig(
+            c["tile_m"], c["tile_n"], c["tile_k"], c["cluster_m"], c["cluster_n"], 3,
+            Schedule.COOPERATIVE, Epilogue.NOSMEM, Scheduler.STREAM_K,
+        )
+        for c in cases
+    )  # fmt: skip
+    columns = col.with_launch(base)
+    for name, key in (("swizzle", "swizzle"), ("decomposition", "decomposition"), ("splits", "asked_splits")):
+        columns[name] = np.array([c[key] for c in cases], dtype=np.int32)
+    return columns
+
+
+@pytest.fixture(scope="module", params=sorted({(c["m"], c["n"], c["k"]) for c in CASES}), ids=str)
+def computed(request):
+    cases = [c for c in CASES if (c["m"], c["n"], c["k"]) == request.param]
+    terms = build_terms(rows(cases), Problem(*request.param), H200)
+    return cases, terms, decompose(terms)
+
+
+def expected(cases, key):
+    return [c[key] for c in cases]
+
+
+def test_the_fixture_covers_every_outcome():
+    assert {(c["decomposition"], c["splits"] > 1, c["sk_tiles"] > 0) for c in CASES} >= {
+        (0, False, False), (0, True, False), (0, False, True), (1, False, False), (2, True, False), (3, False, True),
+    }  # fmt: skip
+
+
+def test_grid(computed):
+    cases, terms, _ = computed
+    assert list(H200.launched_ctas[terms.cluster.astype(int)]) == expected(cases, "grid")
+
+
+def test_raster_and_swizzle(computed):
+    cases, terms, _ = computed
+    assert list(terms.along_m) == expected(cases, "along_m")
+    assert list(np.log2(terms.swizzle)) == expected(cases, "log_swizzle")
+
+
+def test_k_tiles_and_splits(computed):
+    cases, terms, work = computed
+    assert list(terms.k_tiles) == expected(cases, "k_tiles")
+    assert list(work.splits) == expected(cases, "splits")
+
+
+def test_stream_k_tiles(computed):
+    cases, _, work = computed
+    assert list(work.stream_tiles) == expected(cases, "sk_tiles")
+    assert list(work.stream) == [c["sk_tiles"] > 0 for c in cases]
+
+
+def test_units(computed):
+    # CUTLASS counts an output tile as one unit however often split-K slices it; here each slice is one.
+    cases, _, work = computed
+    assert list(work.units / work.splits) == expected(cases, "units")
+
+
+def test_workspace(computed):
+    # Workspace = float32 partial tiles, then barriers, each rounded up to 128 bytes; none when no tile is split.
+    cases, terms, work = computed
+    tiles = work.barrier_bytes / 8
+    partials = tiles * terms.tile_m * terms.tile_n * 4
+    total = np.ceil(partials / 128) * 128 + np.ceil(work.barrier_bytes / 128) * 128
+    assert list(total) == expected(cases, "workspace")
+
+
+def one(m, n, k, launch, **config):
+    fields = {"tile_m": 128, "tile_n": 128, "tile_k": 64, "cluster_m": 1, "cluster_n": 1, "stages": 4} | config
+    kernel = KernelConfig(
+        **fields, schedule=Schedule.COOPERATIVE, epilogue=Epilogue.NOSMEM, scheduler=Scheduler.STREAM_K
+    )
+    terms = build_terms(col.from_candidates([Candidate(kernel, launch)]), Problem(m, n, k), H200)
+    return {name: float(getattr(decompose(terms), name)[0]) for name in decompose(terms).__slots__}
+
+
+def test_split_k_by_hand():
+    # 256×256×16384 on 128×128×64: 4 tiles of 256 k-tiles. 5 splits: 20 units on 132 CTAs, one wave; the longest slice
+    # has ceil(256/5) = 52 k-tiles. Partial sums: 4 of each tile's 5 slices write one, 16 in all. Barriers: 4 tiles of
+    # 8 bytes.
+    work = one(256, 256, 16384, Launch(decomposition=Decomposition.SPLIT_K, splits=5))
+    assert work == {
+        "splits": 5, "stream": 0, "stream_tiles": 0, "units": 20, "waves": 1, "k_tiles_per_unit": 52,
+        "critical_k_tiles": 52, "partial_tiles": 16, "barrier_bytes": 32,
+    }  # fmt: skip
+
+
+def test_stream_k_by_hand():
+    # 2048×2048×4096: 256 tiles, 64 k-tiles each, on 132 CTAs: one full wave and 124 tiles. With at most two waves all
+    # tiles are cut: 256·64 = 16384 k-tiles over 132 units, the longest 125 (124.12). A data-parallel run needs 2·64.
+    launch = Launch(decomposition=Decomposition.STREAM_K)
+    work = one(2048, 2048, 4096, launch)
+    assert (work["stream_tiles"], work["units"], work["critical_k_tiles"]) == (256, 132, 125)
+    # By its heuristic CUTLASS leaves this alone: the last wave is more than half full (124 of 132).
+    assert one(2048, 2048, 4096, Launch())["critical_k_tiles"] == 128
+
+
+def test_stream_k_keeps_whole_waves_data_parallel():
+    # 8192×4096×4096: 2048 tiles = 15·132 + 68. 14 waves stay whole, 2048 − 1848 = 200 tiles are cut over 132 units:
+    # ceil(200·64/132) = 97 k-tiles. Busiest CTA: 14·64 + 97 = 993, against 16·64 = 1024 without cutting.
+    work = one(8192, 4096, 4096, Launch(decomposition=Decomposition.STREAM_K))
+    assert (work["stream_tiles"], work["units"], work["critical_k_tiles"]) == (200, 1848 + 132, 993)
+    assert one(8192, 4096, 4096, Launch(decomposition=Decomposition.DATA_PARALLEL))["critical_k_tiles"] == 1024

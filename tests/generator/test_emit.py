@@ -1,0 +1,90 @@
+"""Emitted C++: the configuration's numbers reach the text, and (slow) it compiles."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cutlass_ranker.datasets.build import find_toolchain
+from cutlass_ranker.generator import (
+    Candidate,
+    Decomposition,
+    Epilogue,
+    InvalidConfig,
+    KernelConfig,
+    Launch,
+    Problem,
+    Raster,
+    Schedule,
+    Scheduler,
+    emit_source,
+    emit_unit,
+)
+
+STREAM_K = KernelConfig(128, 32, 128, 2, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K, "TNN")
+PINGPONG = KernelConfig(64, 128, 64, 1, 4, 5, Schedule.PINGPONG, Epilogue.NOSMEM, void_c=True)
+CANDIDATE = Candidate(STREAM_K, Launch(Raster.ALONG_M, 4, Decomposition.SPLIT_K, 8), swapped=True)
+
+needs_nvcc = pytest.mark.skipif(
+    shutil.which("nvcc") is None or importlib.util.find_spec("cutlass_library") is None,
+    reason="needs nvcc and the CUTLASS headers (extra gpu)",
+)
+
+
+def test_source_carries_config_launch_and_problem() -> None:
+    text = emit_source(CANDIDATE, Problem(16, 4096, 8192))
+    for part in (
+        STREAM_K.name,
+        "cute::Shape<cute::_128, cute::_32, cute::_128>",
+        "cute::Shape<cute::_2, cute::_1, cute::_1>",
+        "StageCount<4>",
+        "KernelTmaWarpSpecializedCooperative>",
+        "TmaWarpSpecializedCooperative>::CollectiveOp",
+        "StreamKScheduler",
+        "max_swizzle_size = 4;",
+        "RasterOrderOptions::AlongM;",
+        "splits = 8;",
+        "DecompositionMode::SplitK;",
+        "kSwapped = true",
+        "LayoutD = cutlass::layout::ColumnMajor",
+        "int m = 16, n = 4096, k = 8192;",
+    ):
+        assert part in text, part
+    assert not re.search(r"\$\{|\$\w", text.replace("$CUTLASS/", "")), "a placeholder was left"
+
+
+def test_source_without_c_and_without_stream_k() -> None:
+    text = emit_source(PINGPONG)
+    assert "using ElementC = void;" in text and "kSwapped = false" in text
+    assert "decomposition_mode" not in text and "splits" not in text
+
+
+def test_unit_lists_every_kernel_once() -> None:
+    text = emit_unit([STREAM_K, PINGPONG])
+    assert text.count("struct K") == 2
+    assert f'sm90::entry<K0>("{STREAM_K.name}")' in text and f'sm90::entry<K1>("{PINGPONG.name}")' in text
+    assert "CR_ABI_VERSION, 2, kernels" in text
+
+
+def test_invalid_kernels_are_not_emitted() -> None:
+    wrong = KernelConfig(64, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA)
+    with pytest.raises(InvalidConfig, match="multiple of 128"):
+        emit_source(wrong)
+    with pytest.raises(InvalidConfig, match="multiple of 128"):
+        emit_unit([PINGPONG, wrong])
+    with pytest.raises(InvalidConfig, match="at least one"):
+        emit_unit([])
+
+
+@pytest.mark.slow
+@needs_nvcc
+def test_source_compiles(tmp_path: Path) -> None:
+    tools = find_toolchain()
+    (tmp_path / "gemm.cu").write_text(emit_source(CANDIDATE))
+    flags = ["-std=c++17", "-O1", "-DNDEBUG", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a"]
+    subprocess.run([tools.nvcc, *flags, *tools.include_flags[:2], "gemm.cu", "-o", "gemm"], cwd=tmp_path, check=True)
+    assert (tmp_path / "gemm").is_file()

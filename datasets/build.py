@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from importlib.resources import files
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,9 +31,9 @@ from ..generator import CONFIG_COLUMNS, BuildError, Columns, KernelConfig, emit_
 from ..generator import columns as col
 
 ABI_VERSION: Final = 1
-UNIT_SIZE: Final = 32
-"""Most kernels in one translation unit; nvcc needs about 5 GB for one of this size."""
-UNIT_MEMORY: Final = 6 * 2**30
+UNIT_SIZE: Final = 40
+"""Most kernels in one translation unit; nvcc needs about 6 GB for one of this size."""
+UNIT_MEMORY: Final = 8 * 2**30
 MEMORY_BUDGET: Final = 20 * 2**30
 FLAGS: Final = (
     "-std=c++17", "-O1", "-Xptxas", "-O3", "-DNDEBUG", "--expt-relaxed-constexpr",
@@ -108,7 +109,7 @@ class _Unit:
 
 
 def plan_units(configs: Columns, dtype: object = "bf16", unit_size: int = UNIT_SIZE) -> list[list[KernelConfig]]:
-    """Group kernels into units: one tile each, at most ``unit_size`` kernels, neighbours alike."""
+    """Group kernels into units of whole tiles, at most ``unit_size`` kernels each; only a larger tile is cut."""
     from ..generator import parse_dtype
 
     kind = parse_dtype(dtype)
@@ -117,13 +118,16 @@ def plan_units(configs: Columns, dtype: object = "bf16", unit_size: int = UNIT_S
         config = col.config_at(configs, row, kind)
         key = (int(configs["family"][row]), config.tile_m, config.tile_n, config.tile_k)
         by_tile.setdefault(key, []).append(config)
-    units = []
+    units: list[list[KernelConfig]] = [[]]
     for _, members in sorted(by_tile.items()):
         members.sort(key=lambda c: (c.schedule, c.scheduler, c.epilogue, c.stages, c.cluster_m, c.cluster_n, c.void_c))
+        if len(units[-1]) + len(members) <= unit_size:
+            units[-1] += members
+            continue
         pieces = -(-len(members) // unit_size)
         bounds = [round(i * len(members) / pieces) for i in range(pieces + 1)]
-        units += [members[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-    return units
+        units += [members[a:b] for a, b in pairwise(bounds)]
+    return [unit for unit in units if unit]
 
 
 def build(
@@ -190,7 +194,7 @@ def _make_unit(configs: list[KernelConfig], tools: Toolchain) -> _Unit:
 
 
 def _build_unit(unit: _Unit, units_dir: Path, tools: Toolchain) -> list[dict[str, Any]]:
-    """Compile one unit unless it is there, and return its manifest rows; a unit that fails is split until one kernel fails."""
+    """Compile one unit unless it is there; return its manifest rows. A unit that fails is split until one kernel fails."""
     record = units_dir / f"{unit.digest}.json"
     if record.is_file():
         stored: list[dict[str, Any]] = json.loads(record.read_text())

@@ -25,8 +25,8 @@ from ..generator import BuildError, MeasurementError
 SOURCES: Final = ("device.cu", "trace.cpp", "blas.cpp", "engine.cpp", "api.cpp")
 HEADERS: Final = ("device.h", "trace.h", "blas.h", "engine.h", "library.h", "support.h", "kernel_abi.h")
 FLAGS: Final = (
-    "-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-Xcompiler", "-fPIC,-Wall,-Wextra,-fvisibility=hidden",
-    "-shared", "-cudart", "static",
+    "-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-shared", "-cudart", "static",
+    "-Xcompiler", "-fPIC,-Wall,-Wextra,-fvisibility=hidden",
 )  # fmt: skip
 
 PROBE_SLOT: Final = -1
@@ -72,7 +72,7 @@ class Engine(Protocol):
         """Run each slot once; returns CrStatus values and numbers of wrong elements."""
 
     def time(self, slots: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Launch slots in this order with cold operands; returns CUPTI times in microseconds, NaN where a launch failed."""
+        """Launch slots in this order with cold operands; returns CUPTI times (microseconds), NaN if a launch failed."""
 
     def graph_time(self, slots: NDArray[np.int32], rounds: int) -> NDArray[np.float64]:
         """Time the same by events around nodes of a captured graph; [rounds, slots], microseconds."""
@@ -108,14 +108,11 @@ def build_engine(out_dir: str | Path, nvcc: str = "nvcc") -> Path:
 
 def library_directories() -> list[str]:
     """Return the directories where CUPTI and cuBLASLt may lie: pip's wheels first, then CUDA toolkits."""
-    found = []
-    for site in dict.fromkeys(sys.path):
-        for part in ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib", "nvidia/cublas/lib"):
-            found.append(Path(site) / part)
-    for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr/local/cuda-13.0"):
-        if root:
-            for part in ("lib64", "extras/CUPTI/lib64", "lib", "targets/x86_64-linux/lib"):
-                found.append(Path(root) / part)
+    wheels = ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib", "nvidia/cublas/lib")
+    toolkit = ("lib64", "extras/CUPTI/lib64", "lib", "targets/x86_64-linux/lib")
+    roots = [root for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr/local/cuda-13.0") if root]
+    found = [Path(site) / part for site in sys.path for part in wheels]
+    found += [Path(root) / part for root in roots for part in toolkit]
     return [str(path) for path in dict.fromkeys(found) if path.is_dir() and ":" not in str(path)]
 
 
@@ -123,8 +120,9 @@ class _Options(ctypes.Structure):
     """``EngineOptions`` of ``runner/api.cpp``."""
 
     _fields_ = (
-        ("status_file", ctypes.c_char_p), ("library_directories", ctypes.c_char_p), ("flush_bytes", ctypes.c_uint64),
-        ("workspace_bytes", ctypes.c_uint64), ("workspace_limit", ctypes.c_uint64), ("blas_workspace_bytes", ctypes.c_uint64),
+        ("status_file", ctypes.c_char_p), ("library_directories", ctypes.c_char_p),
+        ("flush_bytes", ctypes.c_uint64), ("workspace_bytes", ctypes.c_uint64),
+        ("workspace_limit", ctypes.c_uint64), ("blas_workspace_bytes", ctypes.c_uint64),
         ("atol", ctypes.c_float), ("rtol", ctypes.c_float),
     )  # fmt: skip
 

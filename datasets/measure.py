@@ -27,6 +27,11 @@ TENSOR_FLOPS_PER_CLOCK: Final = 4096
 """Dense BF16 floating-point operations of one SM90 SM per clock."""
 
 
+H200_CLOCK_KHZ: Final = 1_980_000
+H200_BANDWIDTH: Final = 4.92e12
+"""Highest clock and nominal bytes per second of an H200, where the driver does not tell (virtual machines)."""
+
+
 @dataclass(frozen=True)
 class Options:
     """Numbers of the protocol."""
@@ -105,8 +110,8 @@ def floor_us(problem: Problem, info: dict[str, Any]) -> float:
     Tensor cores at the highest clock, or A and B once through DRAM at its nominal bandwidth (D may stay in L2),
     whichever is longer, less 2%.
     """
-    peak = info["sm_count"] * TENSOR_FLOPS_PER_CLOCK * info["clock_khz"] * 1e3
-    bandwidth = 2 * info["memory_clock_khz"] * 1e3 * info["memory_bus_bits"] / 8
+    peak = info["sm_count"] * TENSOR_FLOPS_PER_CLOCK * (info["clock_khz"] or H200_CLOCK_KHZ) * 1e3
+    bandwidth = 2 * info["memory_clock_khz"] * 1e3 * info["memory_bus_bits"] / 8 or H200_BANDWIDTH
     operand_bytes = problem.dtype.bytes * problem.k * (problem.m + problem.n)
     return float(0.98e6 * max(problem.flops / peak, operand_bytes / bandwidth))
 
@@ -144,8 +149,12 @@ class Meter:
         self.facts["timer_resolution_us"] = float(steps.min()) * 1e-3 if len(steps) else float("nan")
         self.probe_us = self.facts["probe_us"] = float(np.median(times))
         self.facts["probe_spread"] = summarise(times, 0.0)[1]
-        overhead = self.engine.graph_time(np.full(32, NULL_SLOT, dtype=np.int32), 3)
-        self.facts["graph_overhead_us"] = float(np.median(overhead))
+        try:
+            overhead = float(np.median(self.engine.graph_time(np.full(32, NULL_SLOT, dtype=np.int32), 3)))
+        except EngineFailure as failure:
+            overhead = float("nan")
+            self.recorder.note("note", problem_id=None, text=f"second timer failed: {failure}", at_s=time.time())
+        self.facts["graph_overhead_us"] = overhead
         return self.facts
 
     def checkpoint(self, problem_id: int) -> None:
@@ -165,13 +174,13 @@ class Meter:
             keys["kernel_id"] = kernel_ids
         self.status.batch(problem_id, keys)
 
-    def write(self, rows: NDArray[np.void]) -> None:
-        """Append rows, stamped with the time and the latest probe."""
+    def write(self, rows: NDArray[np.void], fresh: int) -> None:
+        """Append rows, stamped with the time and the latest probe; ``fresh`` of them are newly final."""
         rows["at_s"] = time.time()
         rows["probe_us"] = self.probe_us
         rows["session"] = self.session
         self.recorder.rows(rows)
-        self.on_rows(int(is_final(rows).sum()))
+        self.on_rows(fresh)
 
 
 class ProblemRun:
@@ -229,8 +238,8 @@ class ProblemRun:
         keys = self._built(keys)
         for chunk in self._chunks(self._unknown(keys), 20 * self.floor * 1e-6 + 2e-4):
             self._look(chunk)
-        rows = [self.index[key.tobytes()] for key in keys]
-        pending = np.array([row for row in dict.fromkeys(rows) if not is_final(self.rows[row : row + 1])[0]], dtype=np.intp)
+        rows = np.array(list(dict.fromkeys(self.index[key.tobytes()] for key in keys)), dtype=np.intp)
+        pending = rows[~is_final(self.rows[rows])]
         if len(pending) == 0:
             return
         slow = self.rows["time_us"][pending] > self.meter.options.race * self._best()
@@ -311,7 +320,7 @@ class ProblemRun:
             good = ready[(launched == 0) & (wrong == 0)]
             self._time(good, np.full(len(good), self.meter.options.look_launches))
         self.rows["phase"][rows] = Phase.LOOK
-        self.meter.write(self.rows[rows])
+        self.meter.write(self.rows[rows], int(is_final(self.rows[rows]).sum()))
 
     def _first_pass(self, rows: NDArray[np.intp]) -> None:
         self._time(rows, self._launch_counts(self.rows["time_us"][rows]))
@@ -354,7 +363,7 @@ class ProblemRun:
 
     def _finish(self, rows: NDArray[np.intp], phase: Phase) -> None:
         self.rows["phase"][rows] = phase
-        self.meter.write(self.rows[rows])
+        self.meter.write(self.rows[rows], len(rows) if phase is Phase.FIRST else 0)
 
     def _timed(self) -> NDArray[np.intp]:
         return np.flatnonzero((self.rows["status"] == Status.OK) & np.isfinite(self.rows["time_us"]))
@@ -374,7 +383,8 @@ class ProblemRun:
         chosen = keys[np.sort(positions)][: self.meter.options.launches_for_best]
         if len(chosen) == 0:
             return chosen
-        columns, origin = enumerate_launches(col.take(self.kernels.configs, self.kernels.rows(chosen["kernel_id"])), self.problem)
+        configs = col.take(self.kernels.configs, self.kernels.rows(chosen["kernel_id"]))
+        columns, origin = enumerate_launches(configs, self.problem)
         result = np.zeros(len(origin), dtype=KEY)
         result["kernel_id"] = chosen["kernel_id"][origin]
         for name in ("swapped", *LAUNCH_COLUMNS):
@@ -414,7 +424,8 @@ class ProblemRun:
             return []
         self.meter.batch(self.problem_id, np.full(len(slots), NO_KERNEL, dtype=np.int32))
         launched, wrong = self.meter.engine.verify(np.array(slots, dtype=np.int32))
-        return ["launch_failed" if failed else "wrong" if bad else "ok" for failed, bad in zip(launched, wrong, strict=True)]
+        outcomes = np.where(launched != 0, "launch_failed", np.where(wrong > 0, "wrong", "ok"))
+        return [str(outcome) for outcome in outcomes]
 
     def _graph_times(self, rows: NDArray[np.intp], extra_slots: list[int], rounds: int) -> NDArray[np.float64]:
         """Return medians by the second timer, microseconds; NaN if it fails."""
@@ -446,7 +457,16 @@ class ProblemRun:
         for method, slot in chosen.items():
             times, graph_us = results.get(slot, (np.zeros(0), np.nan))
             time_us, spread = summarise(times, small) if len(times) else (np.nan, np.nan)
+            position = slot - slots[0]
             self.meter.recorder.note(
-                "baseline", problem_id=self.problem_id, method=method, time_us=time_us, spread=spread, launches=len(times),
-                status=statuses[slot - slots[0]], algo=algorithms[slot - slots[0]], graph_us=float(graph_us), at_s=time.time(),
-            )  # fmt: skip
+                "baseline",
+                problem_id=self.problem_id,
+                method=method,
+                time_us=time_us,
+                spread=spread,
+                launches=len(times),
+                status=statuses[position],
+                algo=algorithms[position],
+                graph_us=float(graph_us),
+                at_s=time.time(),
+            )

@@ -76,12 +76,11 @@ class Provenance:
     def ready(self, who: str, facts: Mapping[str, Any]) -> None:
         """Take in what a worker found out about its GPU."""
         self._workers[who] = dict(facts)
-        first = next(iter(self._workers.values()))
         runtime = int(facts.get("cuda_runtime", 0))
         self._values["gpu"] = ", ".join(sorted({str(f["gpu"]) for f in self._workers.values()}))
-        self._values["driver"] = self._values["driver"] or (
-            _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or f"CUDA {first.get('driver_cuda', 0)}"
-        )
+        if not self._values["driver"]:
+            driver = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+            self._values["driver"] = driver or f"CUDA {facts.get('driver_cuda', 0)}"
         self._values["cuda"] = f"{runtime // 1000}.{runtime % 1000 // 10}"
         for name in ("timer_resolution_us", "probe_us", "graph_overhead_us"):
             self._values[name] = float(np.median([f[name] for f in self._workers.values()]))

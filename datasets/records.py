@@ -53,8 +53,11 @@ class Status(IntEnum):
 
 
 KEY: Final = np.dtype(
-    [("kernel_id", "<i4"), ("swapped", "i1"), ("raster", "i1"), ("swizzle", "i1"), ("decomposition", "i1"), ("splits", "<i2")]
-)
+    [
+        ("kernel_id", "<i4"), ("swapped", "i1"), ("raster", "i1"), ("swizzle", "i1"),
+        ("decomposition", "i1"), ("splits", "<i2"),
+    ]
+)  # fmt: skip
 """What identifies a candidate within a problem."""
 
 ROW: Final = np.dtype(
@@ -94,7 +97,9 @@ def _create(directory: Path, stem: str, suffix: str) -> Any:
     number = 0
     while True:
         try:
-            handle = os.open(directory / f"{stem}-{number}{suffix}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+            handle = os.open(
+                directory / f"{stem}-{number}{suffix}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644
+            )
         except FileExistsError:
             number += 1
             continue
@@ -146,11 +151,9 @@ def latest(rows: NDArray[np.void]) -> NDArray[np.void]:
     """Keep the last record of each candidate."""
     if len(rows) == 0:
         return rows
-    identity = np.zeros(len(rows), dtype=[("problem_id", "<i4"), ("key", KEY)])
-    identity["problem_id"], identity["key"] = rows["problem_id"], rows["key"]
-    identity = identity.view(f"V{identity.dtype.itemsize}")
-    _, first_from_end = np.unique(identity[::-1], return_index=True)
-    return rows[np.sort(len(rows) - 1 - first_from_end)]
+    identity = pd.DataFrame({"problem_id": rows["problem_id"], **{name: rows["key"][name] for name in KEY.names or ()}})
+    kept: NDArray[np.void] = rows[~identity.duplicated(keep="last").to_numpy(dtype=bool)]
+    return kept
 
 
 def is_final(rows: NDArray[np.void]) -> NDArray[np.bool_]:
@@ -176,7 +179,9 @@ def read_rows(out_dir: str | Path) -> pd.DataFrame:
         columns[name] = rows["key"][name]
     for name in ("phase", "time_us", "spread", "launches", "retake_us", "graph_us", "wrong", "at_s", "session"):
         columns[name] = rows[name]
-    frame = pd.DataFrame({name: np.asarray(values).astype(values.dtype.newbyteorder("=")) for name, values in columns.items()})
+    frame = pd.DataFrame(
+        {name: np.asarray(values).astype(values.dtype.newbyteorder("=")) for name, values in columns.items()}
+    )
     frame.insert(7, "status", np.array(STATUSES, dtype=object)[rows["status"]])
     frame.loc[~frame["status"].isin(TIMED), ["time_us", "spread", "retake_us", "graph_us"]] = np.nan
     probes = np.unique(rows["probe_us"][np.isfinite(rows["probe_us"])])
@@ -198,13 +203,21 @@ def done_problems(out_dir: str | Path) -> set[int]:
 
 
 def read_baselines(out_dir: str | Path) -> pd.DataFrame:
-    """Read cuBLASLt's results: problem_id, method, time_us, spread, launches, status, algo, graph_us; the last one counts."""
+    """Read cuBLASLt's results; of several of a problem the last counts.
+
+    Returns
+    -------
+    DataFrame
+        problem_id, method, time_us, spread, launches, status, algo, graph_us.
+    """
     columns = ["problem_id", "method", "time_us", "spread", "launches", "status", "algo", "graph_us"]
     notes = [note for note in read_notes(out_dir) if note["kind"] == "baseline"]
     notes.sort(key=lambda note: float(note["at_s"]))
     frame = pd.DataFrame([[note[name] for name in columns] for note in notes], columns=columns)
     frame = frame.drop_duplicates(["problem_id", "method"], keep="last", ignore_index=True)
-    return frame.astype({"problem_id": np.int32, "launches": np.int16, "time_us": float, "spread": float, "graph_us": float})
+    return frame.astype(
+        {"problem_id": np.int32, "launches": np.int16, "time_us": float, "spread": float, "graph_us": float}
+    )
 
 
 def read_campaign(out_dir: str | Path) -> dict[str, Any]:

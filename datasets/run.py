@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
+import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ..generator import MeasurementError
@@ -172,8 +173,8 @@ def run_campaign(
             build_engine(build_dir)
         labels = gpus or (["0"] if simulation else visible_gpus())
         supervisor = _Supervisor(
-            Path(plan_dir).resolve(), Path(build_dir).resolve(), out, seconds, labels, limits or Limits(), options or {},
-            simulation, simulation_options,
+            Path(plan_dir).resolve(), Path(build_dir).resolve(), out, seconds, labels, limits or Limits(),
+            options or {}, simulation, simulation_options,
         )  # fmt: skip
         return supervisor.run(progress)
 
@@ -234,8 +235,15 @@ class _Supervisor:
     def run(self, progress: bool) -> Summary:
         """Run until the work or the time is done."""
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TextColumn("problems, {task.fields[rows]} rows"))
-        columns += (TextColumn("({task.fields[rate]:.0f}/s)"), TimeElapsedColumn(), TimeRemainingColumn())  # type: ignore[assignment]
+        rows = TextColumn("problems, {task.fields[rows]} rows ({task.fields[rate]:.0f}/s)")
+        columns = (
+            TextColumn("measuring"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            rows,
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
         try:
             with Progress(*columns, disable=not progress) as bar:
                 task = bar.add_task("", total=self.total, completed=len(self.done), rows=self.earlier_rows, rate=0.0)
@@ -256,7 +264,9 @@ class _Supervisor:
             self.provenance.finish(time.time() - self.started, self.rows)
         left = self.total - len(self.done)
         if left and not self._out_of_time():
-            raise MeasurementError(f"no worker is left; {left} problems are not measured. Last error: {self.last_reason}")
+            raise MeasurementError(
+                f"no worker is left; {left} problems are not measured. Last error: {self.last_reason}"
+            )
         return Summary(self.rows, len(self.done), self.total, time.time() - self.started, left > 0)
 
     def _on_signal(self, *_: Any) -> None:
@@ -282,8 +292,8 @@ class _Supervisor:
         who = f"gpu{gpu}".replace("/", "_")
         status = StatusFile(status_path(self.out, who), create=True)
         setup = Setup(
-            str(self.plan_dir), str(self.build_dir), str(self.out), who, self.provenance.session, self.seed, os.getpid(),
-            self.options, self.simulation, self.simulation_options,
+            str(self.plan_dir), str(self.build_dir), str(self.out), who, self.provenance.session, self.seed,
+            os.getpid(), self.options, self.simulation, self.simulation_options,
         )  # fmt: skip
         environment = os.environ | {
             "CUDA_VISIBLE_DEVICES": gpu,
@@ -358,11 +368,11 @@ class _Supervisor:
         if signature != worker.signature:
             worker.signature, worker.changed = signature, now
         silent = now - worker.changed
-        state = worker.status.state
+        patience = {State.BATCH: self.limits.hang_s, State.SLOW: self.limits.setup_s}.get(worker.status.state, np.inf)
         if worker.killed_at is not None:
             if now - worker.killed_at > UNKILLABLE_S:
                 self._abandon(worker)
-        elif (state is State.BATCH and silent > self.limits.hang_s) or (state is State.SLOW and silent > self.limits.setup_s):
+        elif silent > patience:
             self._kill(worker, Status.HANG)
         elif self._out_of_time():
             if time.time() > self.deadline + GRACE_S or (self.stop and not worker.ready):
@@ -384,7 +394,8 @@ class _Supervisor:
         self._forget(worker)
 
     def _forget(self, worker: _Worker) -> None:
-        assert worker.process.stdout is not None and worker.process.stdin is not None
+        assert worker.process.stdout is not None
+        assert worker.process.stdin is not None
         del self.workers[worker.process.stdout.fileno()]
         self.selector.unregister(worker.process.stdout)
         worker.process.stdout.close()
@@ -400,9 +411,8 @@ class _Supervisor:
             self._judge(worker, code)
         if worker.problem is not None and worker.problem not in self.done and worker.problem not in self.queue:
             self.queue.appendleft(worker.problem)
-        if not self._out_of_time() and self.queue:
-            if self.failed_starts[worker.gpu] < MOST_STARTS:
-                self._start(worker.gpu)
+        if self.queue and not self._out_of_time() and self.failed_starts[worker.gpu] < MOST_STARTS:
+            self._start(worker.gpu)
 
     def _judge(self, worker: _Worker, code: int) -> None:
         """Record why a worker died."""

@@ -1,4 +1,7 @@
-"""A first look at a GPU, a build and the engine, in one process: ``python -m cutlass_ranker.datasets.selfcheck BUILD``."""
+"""A first look at a GPU, a build and the engine, in one process.
+
+Run it with ``python -m cutlass_ranker.datasets.selfcheck BUILD [MxNxK ...]``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..generator import CONFIG_COLUMNS, LAUNCH_COLUMNS, Problem, candidates_for
+from ..generator import CONFIG_COLUMNS, LAUNCH_COLUMNS, Columns, Problem, candidates_for
 from ..generator.types import FAMILIES
 from .engine import ITEM, CudaEngine
 from .measure import Meter, Options, floor_us, summarise
@@ -57,14 +60,15 @@ def selfcheck(build_dir: str | Path, shapes: tuple[str, ...] = DEFAULT_SHAPES, p
             slots = np.arange(len(algorithms), dtype=np.int32)
             wrong = engine.verify(slots)[1] if len(slots) else np.zeros(0)
             good &= worst < 1e-3 and not wrong.any()
-            print(f"{layout}: reference differs by {worst:.1e}; {len(slots)} cuBLASLt answers, {int((wrong > 0).sum())} wrong")
+            answers = f"{len(slots)} cuBLASLt answers, {int((wrong > 0).sum())} wrong"
+            print(f"{layout}: reference differs by {worst:.1e}; {answers}")
         for shape in shapes:
             good &= _kernels(engine, manifest["name"].tolist(), configs, shape, meter)
     faulthandler.cancel_dump_traceback_later()
     return good
 
 
-def _kernels(engine: CudaEngine, names: list[str], configs: dict[str, np.ndarray], shape: str, meter: Meter) -> bool:  # type: ignore[type-arg]
+def _kernels(engine: CudaEngine, names: list[str], configs: Columns, shape: str, meter: Meter) -> bool:
     """Run every kernel that serves a problem; print outcomes and the fastest."""
     m, n, k = (int(part) for part in shape.split("x"))
     problem = Problem(m, n, k, "TNT")
@@ -88,7 +92,8 @@ def _kernels(engine: CudaEngine, names: list[str], configs: dict[str, np.ndarray
     outcome["refused"] += int((prepared != 0).sum())
     for slot, code, count in zip(slots, launched, wrong, strict=True):
         if code or count:
-            print(f"  {chosen[slot]} swapped={columns['swapped'][slot]}: status {code}, {count} of {m * n} elements wrong")
+            swapped = bool(columns["swapped"][slot])
+            print(f"  {chosen[slot]} swapped={swapped}: status {code}, {count} of {m * n} elements wrong")
     sound = slots[(launched == 0) & (wrong == 0)]
     blas = np.arange(len(chosen), len(chosen) + len(engine.add_blas(8)), dtype=np.int32)
     marks.append(time.perf_counter())
@@ -100,11 +105,12 @@ def _kernels(engine: CudaEngine, names: list[str], configs: dict[str, np.ndarray
     graph = np.median(engine.graph_time(np.array(fastest, dtype=np.int32), 5), axis=0)
     marks.append(time.perf_counter())
     steps = ("load", "set up", "prepare", "verify", "cuBLASLt", "time", "graphs")
-    spent = ", ".join(f"{step} {after - before:.2f} s" for step, before, after in zip(steps, marks, marks[1:], strict=False))
-    print(f"{problem}: {dict(outcome)}; {len(order)} timed launches; {spent}; floor {floor_us(problem, meter.facts):.1f} us")
-    for slot, graph_us in zip(fastest, graph, strict=True):
-        what = chosen[slot] if slot < len(chosen) else f"cuBLASLt: {engine.blas_description(slot)}"
-        print(f"  {best[slot]:9.2f} us CUPTI, {graph_us:9.2f} us events  {what}")
+    spent = ", ".join(f"{step} {seconds:.2f} s" for step, seconds in zip(steps, np.diff(marks), strict=True))
+    print(f"{problem}: {dict(outcome)}; floor {floor_us(problem, meter.facts):.1f} us")
+    print(f"  {len(order)} timed launches; {spent}")
+    for number, graph_us in zip(fastest, graph, strict=True):
+        what = chosen[number] if number < len(chosen) else f"cuBLASLt: {engine.blas_description(number)}"
+        print(f"  {best[number]:9.2f} us CUPTI, {graph_us:9.2f} us events  {what}")
     return outcome["wrong"] == 0
 
 

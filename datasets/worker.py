@@ -90,7 +90,8 @@ class Worker:
         recorder = Recorder(self.out, setup.who)
         self.meter = Meter(
             engine, self.status, recorder, Options(**setup.options), self.should_stop, setup.session,
-            on_rows=lambda count: self.answer("rows", count=count), rng=np.random.default_rng([setup.seed, os.getpid()]),
+            on_rows=lambda count: self.answer("rows", count=count),
+            rng=np.random.default_rng([setup.seed, os.getpid()]),
         )  # fmt: skip
 
     def should_stop(self) -> bool:

@@ -83,17 +83,6 @@ class Hardware:
             table[size] = clusters * size
         return table
 
-    @cached_property
-    def launched_ctas(self) -> NDArray[np.float64]:
-        """CTAs of a persistent grid that is told only the SM count, by cluster size: shape (17,), index 0 unused.
-
-        CUTLASS then assumes GPCs of 18 SMs (``get_max_cta_occupancy`` in ``tile_scheduler_params.h``), which leaves SMs
-        idle for clusters of 4 and more.
-        """
-        gpcs, rest = divmod(self.sm_count, _FULL_GPC_SMS)
-        size = np.arange(1, MAX_CLUSTER + 1)
-        return np.concatenate(([1.0], (gpcs * (_FULL_GPC_SMS // size) + rest // size) * size))
-
     def peak(self, dtype: str) -> float:
         """Dense tensor-core rate for an element type, FLOP/s.
 

@@ -73,7 +73,7 @@ class Terms:
     resident: FloatArray
     """CTAs that fit on one SM at a time."""
     active: FloatArray
-    """SMs busy at the same time with clusters of this size; persistent grids may be smaller than what would fit."""
+    """SMs busy at the same time with clusters of this size, and the persistent grid."""
     slots: FloatArray
     """CTAs running at the same time: ``active * resident``."""
 
@@ -123,8 +123,7 @@ def build_terms(columns: Columns, problem: Problem, hardware: Hardware) -> Terms
     shared_memory = shared_memory_bytes(columns, problem.dtype).astype(np.float64)
     resident = resident_ctas(plain, estimated_registers(plain, accumulators), shared_memory, hardware)
     cluster = columns["cluster_m"] * columns["cluster_n"]
-    active = hardware.active_ctas[cluster]
-    active = np.where(plain, active, np.minimum(active, hardware.launched_ctas[cluster]))
+    active = hardware.active_ctas[cluster]  # also the persistent grid: launches are told the active clusters
 
     along_m, log_swizzle = effective_launch(columns, problem)
     swizzle = np.ldexp(1.0, log_swizzle)

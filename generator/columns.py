@@ -13,7 +13,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .types import FAMILIES, Candidate, Decomposition, DType, Epilogue, KernelConfig, Launch, Raster, Schedule, Scheduler
+from .types import (
+    FAMILIES,
+    Candidate,
+    Decomposition,
+    DType,
+    Epilogue,
+    KernelConfig,
+    Launch,
+    Raster,
+    Schedule,
+    Scheduler,
+)
 
 Columns = dict[str, NDArray[np.int32]]
 

@@ -66,13 +66,13 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
     config, launch = candidate.config, candidate.launch
     _require_valid(config)
     m, n, k = (problem.m, problem.n, problem.k) if problem is not None else (1024, 1024, 1024)
-    a, b, d = config.family
-    stream_k = config.scheduler is Scheduler.STREAM_K
+    layout_a, layout_b, layout_d = (_LAYOUTS[letter] for letter in config.family)
+    raster = f"cutlass::gemm::kernel::detail::RasterOrderOptions::{_RASTERS[launch.raster]}"
     scheduling = [
         f"arguments.scheduler.max_swizzle_size = {launch.swizzle};",
-        f"arguments.scheduler.raster_order = cutlass::gemm::kernel::detail::RasterOrderOptions::{_RASTERS[launch.raster]};",
+        f"arguments.scheduler.raster_order = {raster};",
     ]
-    if stream_k:
+    if config.scheduler is Scheduler.STREAM_K:
         mode = _DECOMPOSITIONS[launch.decomposition]
         scheduling += [
             f"arguments.scheduler.splits = {launch.splits};",
@@ -85,7 +85,7 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
         swapped="true" if candidate.swapped else "false",
         element=config.dtype.cpp,
         source="void" if config.void_c else config.dtype.cpp,
-        layout_a=_LAYOUTS[a], layout_b=_LAYOUTS[b], layout_d=_LAYOUTS[d],
+        layout_a=layout_a, layout_b=layout_b, layout_d=layout_d,
         tile=f"cute::Shape<cute::_{config.tile_m}, cute::_{config.tile_n}, cute::_{config.tile_k}>",
         cluster=f"cute::Shape<cute::_{config.cluster_m}, cute::_{config.cluster_n}, cute::_1>",
         stages=config.stages,
@@ -107,19 +107,30 @@ def emit_unit(configs: Sequence[KernelConfig]) -> str:
     """
     if not configs:
         raise InvalidConfig("a unit needs at least one kernel")
-
-    lines = ['#include "unit.h"', "", "namespace {"]
+    types, entries = [], []
     for i, config in enumerate(configs):
         _require_valid(config)
-        source = "void" if config.void_c else config.dtype.cpp
-        layouts = ", ".join(_LAYOUTS[letter] for letter in config.family)
-        shape = ", ".join(
-            str(value)
-            for value in (config.tile_m, config.tile_n, config.tile_k, config.cluster_m, config.cluster_n, config.stages)
-        )
-        kinds = f"{_SCHEDULES[config.schedule]}, {_epilogue(config)}, {_SCHEDULERS[config.scheduler]}"
-        lines.append(f"struct K{i} : sm90::Gemm<{config.dtype.cpp}, {source}, {layouts}, {shape}, {kinds}>::Kernel {{}};")
-    lines += ["}  // namespace", "", 'extern "C" __attribute__((visibility("default"))) CrUnit const* cr_unit() {', "  static CrKernel const kernels[] = {"]
-    lines += [f'      sm90::entry<K{i}>("{config.name}"),' for i, config in enumerate(configs)]
-    lines += ["  };", f"  static CrUnit const unit = {{CR_ABI_VERSION, {len(configs)}, kernels}};", "  return &unit;", "}", ""]
+        c, element = config, config.dtype.cpp
+        elements = f"{element}, {'void' if c.void_c else element}"
+        layouts = ", ".join(_LAYOUTS[letter] for letter in c.family)
+        shape = f"{c.tile_m}, {c.tile_n}, {c.tile_k}, {c.cluster_m}, {c.cluster_n}, {c.stages}"
+        kinds = f"{_SCHEDULES[c.schedule]}, {_epilogue(c)}, {_SCHEDULERS[c.scheduler]}"
+        types.append(f"struct K{i} : sm90::Gemm<{elements}, {layouts}, {shape}, {kinds}>::Kernel {{}};")
+        entries.append(f'      sm90::entry<K{i}>("{c.name}"),')
+    lines = [
+        '#include "unit.h"',
+        "",
+        "namespace {",
+        *types,
+        "}  // namespace",
+        "",
+        'extern "C" __attribute__((visibility("default"))) CrUnit const* cr_unit() {',
+        "  static CrKernel const kernels[] = {",
+        *entries,
+        "  };",
+        f"  static CrUnit const unit = {{CR_ABI_VERSION, {len(configs)}, kernels}};",
+        "  return &unit;",
+        "}",
+        "",
+    ]
     return "\n".join(lines)

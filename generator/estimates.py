@@ -37,8 +37,8 @@ def threads_per_cta(columns: Columns) -> IntArray:
 
 def accumulator_registers(columns: Columns) -> IntArray:
     """Float32 accumulator registers per consumer thread; cooperative splits one tile over two warpgroups."""
-    warpgroups = np.where(columns["schedule"] == Schedule.COOPERATIVE, 2, 1)
-    return columns["tile_m"] * columns["tile_n"] // (warpgroups * WARPGROUP_THREADS)
+    threads = WARPGROUP_THREADS * np.where(columns["schedule"] == Schedule.COOPERATIVE, 2, 1)
+    return (columns["tile_m"] * columns["tile_n"] // threads).astype(np.int32)
 
 
 def stage_bytes(columns: Columns, dtype: DType) -> IntArray:

@@ -33,7 +33,8 @@ def _format(
     return (
         f"cutlass3x_sm90_tensorop_gemm_{element}_{element}_f32_{source}_{element}"
         f"_{tile[0]}x{tile[1]}x{tile[2]}_{cluster[0]}x{cluster[1]}x1_{stages}_{family.lower()}"
-        f"_align{_ALIGNMENT_BITS // (8 * dtype.bytes)}{_SCHEDULERS[scheduler]}{_SCHEDULES[schedule]}{_EPILOGUES[epilogue]}"
+        f"_align{_ALIGNMENT_BITS // (8 * dtype.bytes)}"
+        f"{_SCHEDULERS[scheduler]}{_SCHEDULES[schedule]}{_EPILOGUES[epilogue]}"
     )
 
 

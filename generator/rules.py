@@ -188,11 +188,11 @@ def _check_problem(columns: Columns, problem: Problem, dtype: DType) -> list[Vio
 
 def contiguous_dimensions(problem: Problem) -> list[tuple[str, str, int]]:
     """Operand, name and size of the dimension along which each operand is contiguous: A, B, D."""
-    a, b, d = problem.layout
+    m, n, k = ("M", problem.m), ("N", problem.n), ("K", problem.k)
+    across = (("A", m, k), ("B", k, n), ("D", m, n))  # rows, columns
     return [
-        ("A", *(("K", problem.k) if a == "T" else ("M", problem.m))),
-        ("B", *(("N", problem.n) if b == "T" else ("K", problem.k))),
-        ("D", *(("N", problem.n) if d == "T" else ("M", problem.m))),
+        (operand, *(columns if letter == "T" else rows))
+        for letter, (operand, rows, columns) in zip(problem.layout, across, strict=True)
     ]
 
 
@@ -208,8 +208,9 @@ def alignment_violations(problem: Problem) -> list[tuple[str, Violation]]:
         below, above = size // unit * unit, -(-size // unit) * unit
         nearest = f"{below} or {above}" if below else str(above)
         message = (
-            f"{name} = {size} is the contiguous dimension of {' and '.join(operands)} in layout {problem.layout}; TMA needs rows of "
-            f"a multiple of {TMA_ALIGNMENT_BYTES} bytes ({unit} {problem.dtype.name} elements); nearest sizes that work: {nearest}"
+            f"{name} = {size} is the contiguous dimension of {' and '.join(operands)} in layout {problem.layout}; TMA needs "
+            f"rows of a multiple of {TMA_ALIGNMENT_BYTES} bytes ({unit} {problem.dtype.name} elements); nearest sizes "
+            f"that work: {nearest}"
         )
         found.append((name, Violation("tma_alignment", message, size, unit)))
     return found
@@ -235,5 +236,6 @@ def require_supported(problem: Problem) -> None:
         raise UnsupportedProblem(f"{size}: {reasons}. Padded to {padded} it works")
     if problem.min_bytes > MAX_OPERAND_BYTES:
         raise UnsupportedProblem(
-            f"{problem.m}x{problem.n}x{problem.k} needs {problem.min_bytes / 2**40:.1f} TiB for A, B and D; the limit is 1 TiB"
+            f"{problem.m}x{problem.n}x{problem.k} needs {problem.min_bytes / 2**40:.1f} TiB for A, B and D; "
+            "the limit is 1 TiB"
         )

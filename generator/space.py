@@ -148,15 +148,10 @@ def enumerate_launches(configs: Columns, problem: Problem) -> tuple[Columns, NDA
     tuple
         Candidate columns (``swapped`` is kept, or follows from the family) and the row of ``configs`` of each.
     """
-    if "swapped" in configs:
-        swapped = configs["swapped"]
-    else:
-        swapped = (~serves(configs, problem)).astype(np.int32)
-    parts, rows = [], []
+    swapped = configs["swapped"] if "swapped" in configs else (~serves(configs, problem)).astype(np.int32)
     default = with_launch(configs, swapped=swapped)
+    parts, rows = [default], [np.arange(size(configs))]
     seen = [_schedule_key(default, problem)]
-    parts.append(default)
-    rows.append(np.arange(size(configs)))
     for raster, swizzle in product((Raster.ALONG_M, Raster.ALONG_N), SWIZZLES):
         part = with_launch(configs, Launch(raster, swizzle), swapped)
         key = _schedule_key(part, problem)

@@ -75,7 +75,9 @@ class DType:
 
 DTYPES: Final[dict[str, DType]] = {
     "bf16": DType("bf16", 2, "cutlass::bfloat16_t", ("bfloat16", "torch.bfloat16", "cutlass::bfloat16_t")),
-    "f16": DType("f16", 2, "cutlass::half_t", ("fp16", "float16", "half", "torch.float16", "torch.half", "cutlass::half_t")),
+    "f16": DType(
+        "f16", 2, "cutlass::half_t", ("fp16", "float16", "half", "torch.float16", "torch.half", "cutlass::half_t")
+    ),
 }
 """Element types that the configuration rules cover. Both are 2 bytes wide."""
 
@@ -119,9 +121,8 @@ def parse_layout(layout: object) -> str:
 
 def swap_family(family: str) -> str:
     """Return the family whose kernels compute the transposed problem (D^T = B^T A^T): TNT <-> TNN, TTT <-> NNN, ..."""
-    a, b, d = family
     flip = {"T": "N", "N": "T"}
-    return flip[b] + flip[a] + flip[d]
+    return flip[family[1]] + flip[family[0]] + flip[family[2]]
 
 
 def _dimension(name: str, value: object) -> int:
@@ -186,7 +187,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class KernelConfig:
-    """What is fixed when a kernel is compiled. Its identity is its ``cutlass_library`` procedural name (:attr:`name`)."""
+    """What is fixed when a kernel is compiled. Its identity is its ``cutlass_library`` procedural name, :attr:`name`."""
 
     tile_m: int
     tile_n: int

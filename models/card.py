@@ -69,8 +69,8 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         "## Measured quality",
         "",
         "Regret = 1 − fastest measured time / time of the pick, under the deployed rule: the best kernel by the score "
-        "of its default launch, then the best-scored of its measured launches. Cross-validation leaves whole shapes out "
-        f"({training['config']['folds']} folds) and also chose the training length, so it is slightly optimistic.",
+        "of its default launch, then the best-scored of its measured launches. Cross-validation leaves whole shapes "
+        f"out ({training['config']['folds']} folds) and also chose the training length, so it is slightly optimistic.",
         "",
         *table,
         "",

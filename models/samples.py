@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..features import featurize
+from ..generator.errors import DataError
 from .base import Floats, Matrix
 from .config import TrainingConfig
 
@@ -50,8 +52,6 @@ class Samples:
 
 def feature_matrices(groups: Sequence[Group], hardware: Hardware, feature_set: str) -> list[Matrix]:
     """Compute the feature rows of each group, shapes (rows of the group, features)."""
-    from ..features import featurize
-
     return [featurize(group.columns, group.problem, hardware, feature_set) for group in groups]
 
 
@@ -105,7 +105,7 @@ def build_samples(
 
     Raises
     ------
-    ValueError
+    DataError
         If nothing is left to learn from.
     """
     features: list[Matrix] = []
@@ -122,7 +122,7 @@ def build_samples(
             weight.append(share)
             owner.append(number)
     if not features:
-        raise ValueError("no group has two rows to compare")
+        raise DataError("no group has two rows to compare")
     return Samples(
         np.concatenate(features),
         np.concatenate(speed),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..features import feature_names, featurize
 from ..generator.errors import ModelMismatch
 from .base import Floats, Matrix, Scorer
 from .calibration import Calibration
@@ -73,8 +74,6 @@ class Model:
 
     def score(self, columns: Columns, problem: Problem, hardware: Hardware) -> Floats:
         """Return the score of each candidate, shape (rows,), float64; higher is better."""
-        from ..features import featurize
-
         return self.score_matrix(featurize(columns, problem, hardware, self.feature_set))
 
     def score_matrix(self, features: Matrix) -> Floats:
@@ -118,8 +117,6 @@ class Model:
 
 def feature_list(feature_set: str) -> list[dict[str, Any]]:
     """Describe the columns of a feature set for a manifest: ``name``; of a 0/1 column also ``field`` and ``level``."""
-    from ..features import feature_names
-
     described: list[dict[str, Any]] = []
     for name in feature_names(feature_set):
         field, equals, level = name.partition("=")

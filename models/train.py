@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..features import get_hardware
+from ..generator.errors import DataError
 from .base import Matrix, Scorer
 from .calibration import fit_calibration
 from .card import write_card
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from ..datasets import Group, Tables
     from ..features import Hardware
 
-STAGES = 8
+STAGES: Final = 8
 """Numbers of boosting rounds that cross-validation compares."""
 
 
@@ -70,8 +72,10 @@ def train(
     ------
     MissingDependency
         If the framework of the family is not installed.
-    ValueError
-        If there are fewer shapes than folds, or nothing to compare.
+    InvalidTraining
+        If there are fewer shapes than folds.
+    DataError
+        If no group has two candidates to compare.
     """
     matrices = feature_matrices(groups, hardware, config.feature_set)
     log(f"{len(groups)} training groups, {sum(map(len, matrices))} rows, {matrices[0].shape[1]} features")
@@ -166,8 +170,6 @@ def train_and_save(
         If the framework of the family is not installed.
     """
     from ..datasets import groups, load
-    from ..features import get_hardware
-    from ..generator.errors import DataError
 
     tables = load(path=path)
     training = groups(tables, "train")

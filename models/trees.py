@@ -144,7 +144,8 @@ class Forest:
         self._threshold = np.ascontiguousarray(unique[:, 1].astype(np.int32)).view(np.float32)
         self._default_left = unique[:, 2].astype(np.bool_)
         used, start = np.unique(self._feature, return_index=True)
-        self._spans = list(zip(used.tolist(), start.tolist(), [*start[1:].tolist(), len(unique)], strict=True))
+        stop = np.append(start, len(unique))[1:]
+        self._spans = list(zip(used.tolist(), start.tolist(), stop.tolist(), strict=True))
 
         self._levels: list[_Level] = []
         leaves: list[tuple[Ints, NDArray[np.int64]]] = []

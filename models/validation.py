@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .base import Floats, Matrix, Scorer
 from .calibration import kind_of
+from .config import InvalidTraining
 from .samples import same_kernel
 
 if TYPE_CHECKING:
@@ -88,14 +89,14 @@ def shape_folds(groups: Sequence[Group], folds: int, seed: int) -> Rows:
 
     Raises
     ------
-    ValueError
+    InvalidTraining
         If there are fewer shapes than folds.
     """
     keys = [(min(g.problem.m, g.problem.n), max(g.problem.m, g.problem.n), g.problem.k) for g in groups]
     kind = {key: kind_of(group.problem) for key, group in zip(keys, groups, strict=True)}
     shapes = sorted(kind, key=lambda key: (kind[key], key[0] * key[1] * key[2], key))
     if len(shapes) < folds:
-        raise ValueError(f"{len(shapes)} different shapes cannot be dealt out to {folds} folds")
+        raise InvalidTraining(f"{len(shapes)} different shapes cannot be dealt out to {folds} folds")
     rng = np.random.default_rng(seed)
     fold: dict[tuple[int, int, int], int] = {}
     for start in range(0, len(shapes), folds):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -21,13 +22,18 @@ from ..generator import (
     enumerate_configs,
     load_catalogue,
     parse_name,
+    problem_mask,
     swap_family,
+    valid_mask,
 )
 from ..generator import columns as col
 
 CATALOGUE_DTYPE: Final = "bf16"
 """Element type of the shipped catalogue's kernels."""
 _SHOWN_REASONS: Final = 3
+_parse_name = lru_cache(maxsize=65536)(parse_name)
+
+Entry = KernelConfig | Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +42,10 @@ class Pool:
 
     configs: Columns
     """Kernels whose launch is free, ``CONFIG_COLUMNS``, all of the problem's element type."""
-    fixed: tuple[Candidate, ...] = ()
-    """Candidates with a launch, all able to serve the problem."""
-    rejected: tuple[str, ...] = field(default=())
-    """Why the others were dropped, one reason each."""
+    fixed: Columns | None = None
+    """Candidates whose launch is given, ``CANDIDATE_COLUMNS``, all able to serve the problem; None without any."""
+    listed: tuple[Entry, ...] = ()
+    """The caller's list, each entry once; empty if the pool is not a list."""
 
 
 def shipped_pool(problem: Problem) -> Pool:
@@ -72,12 +78,12 @@ def space_pool(space: object, problem: Problem) -> Pool:
     return Pool(enumerate_configs(space=str(space), problem=problem))
 
 
-def listed_pool(candidates: tuple[object, ...], problem: Problem) -> Pool:
-    """Return a caller's own kernels, each once, without those that cannot serve the problem.
+def listed_pool(entries: Sequence[object], problem: Problem) -> Pool:
+    """Return a caller's own kernels, each once.
 
     Parameters
     ----------
-    candidates
+    entries
         ``KernelConfig``, ``Candidate`` and procedural names in any mixture.
     problem
         Problem to serve.
@@ -87,24 +93,16 @@ def listed_pool(candidates: tuple[object, ...], problem: Problem) -> Pool:
     InvalidCandidates
         If the list is empty, or an entry is of another kind or no procedural name.
     """
-    if not candidates:
+    if not entries:
         raise InvalidCandidates("the list of candidates is empty; give at least one kernel, or None for the catalogue")
-    configs: list[KernelConfig] = []
-    fixed: list[Candidate] = []
-    rejected: list[str] = []
-    for entry in dict.fromkeys(_parse(position, entry) for position, entry in enumerate(candidates)):
-        config = entry.config if isinstance(entry, Candidate) else entry
-        placed = entry
-        if isinstance(entry, KernelConfig) and entry.family == swap_family(problem.layout):
-            placed = Candidate(entry, swapped=True)
-        violations = check(placed, problem)
-        if violations:
-            rejected.append(f"{config.name}: {violations[0].message}")
-        elif isinstance(entry, Candidate):
-            fixed.append(entry)
-        else:
-            configs.append(entry)
-    return Pool(col.from_configs(configs), tuple(fixed), tuple(rejected))
+    listed = tuple(dict.fromkeys(_parse(position, entry) for position, entry in enumerate(entries)))
+    configs = [e for e in listed if isinstance(e, KernelConfig) and e.dtype == problem.dtype]
+    candidates = [e for e in listed if isinstance(e, Candidate) and e.config.dtype == problem.dtype]
+    fixed = None
+    if candidates:
+        fixed = col.from_candidates(candidates)
+        fixed = col.take(fixed, problem_mask(fixed, problem) & valid_mask(fixed, problem.dtype))
+    return Pool(col.from_configs(configs), fixed, listed)
 
 
 def as_entries(candidates: object) -> tuple[object, ...]:
@@ -123,18 +121,26 @@ def as_entries(candidates: object) -> tuple[object, ...]:
 
 
 def nothing_fits(pool: Pool, problem: Problem) -> InvalidCandidates:
-    """Build the error for a pool in which no kernel can serve the problem."""
-    if not pool.rejected:
+    """Build the error for a pool in which no kernel can serve the problem: what is wrong with the first few."""
+    if not pool.listed:
         return InvalidCandidates(f"no kernel of the pool can serve {problem}")
-    shown = "; ".join(pool.rejected[:_SHOWN_REASONS])
-    more = len(pool.rejected) - _SHOWN_REASONS
+    reasons = "; ".join(_reason(entry, problem) for entry in pool.listed[:_SHOWN_REASONS])
+    more = len(pool.listed) - _SHOWN_REASONS
     return InvalidCandidates(
-        f"none of the {len(pool.rejected)} candidates can serve {problem}: {shown}"
+        f"none of the {len(pool.listed)} candidates can serve {problem}: {reasons}"
         + (f"; {more} more" if more > 0 else "")
     )
 
 
-def _parse(position: int, entry: object) -> KernelConfig | Candidate:
+def _reason(entry: Entry, problem: Problem) -> str:
+    """Return the first rule that an entry breaks on a problem."""
+    config = entry.config if isinstance(entry, Candidate) else entry
+    if isinstance(entry, KernelConfig) and entry.family == swap_family(problem.layout):
+        entry = Candidate(entry, swapped=True)
+    return f"{config.name}: {check(entry, problem)[0].message}"
+
+
+def _parse(position: int, entry: object) -> Entry:
     """Return one entry of a caller's list as a config or candidate."""
     if isinstance(entry, KernelConfig | Candidate):
         return entry
@@ -143,6 +149,6 @@ def _parse(position: int, entry: object) -> KernelConfig | Candidate:
             f"candidates[{position}] is {entry!r}; it must be a KernelConfig, a Candidate or a procedural name"
         )
     try:
-        return parse_name(entry)
+        return _parse_name(entry)
     except InvalidConfig as error:
         raise InvalidCandidates(f"candidates[{position}]: {error}") from error

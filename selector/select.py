@@ -185,31 +185,39 @@ def _ranker(model: object) -> Ranker:
 
 
 def _choices(pool: Pool, problem: Problem, hardware: Hardware, ranker: Ranker, top_k: int) -> list[Choice]:
-    """Rank a pool and build its best choices."""
-    ranking = rank_candidates(ranker, pool.configs, problem, hardware, top=top_k)
+    """Rank a pool and build its best choices.
+
+    A problem with column-major D is ranked as the transposed one, which is the same computation: measurements are made
+    with row-major D, where a kernel of the problem's own family is the swapped one.
+    """
+    turned = problem.layout[2] == "N"
+    ranked = problem.transposed() if turned else problem
+    ranking = rank_candidates(ranker, pool.configs, ranked, hardware, top=top_k)
     candidates, score = ranking.candidates, ranking.score
-    if pool.fixed:
-        fixed = col.from_candidates(pool.fixed)
+    given = 0 if pool.fixed is None else col.size(pool.fixed)
+    if pool.fixed is not None and given:
+        fixed = {**pool.fixed, "swapped": pool.fixed["swapped"] ^ np.int32(turned)}
         candidates = col.concat([{name: candidates[name] for name in CANDIDATE_COLUMNS}, fixed])
-        score = np.concatenate([score, ranker.score(fixed, problem, hardware)])
+        score = np.concatenate([score, ranker.score(fixed, ranked, hardware)])
     if not len(score):
         raise nothing_fits(pool, problem)
 
-    # What ties with the last place is ordered by name, so that the answer does not depend on the order of the input.
-    near = at_least(score, top_k).tolist()
+    # What ties with the last place is ordered by name, so that the answer does not depend on the order of the input; a
+    # kernel that is listed with and without a launch may come out twice, and counts once.
+    near = at_least(score, top_k + given).tolist()
     listed = {col.candidate_at(candidates, row, problem.dtype): float(score[row]) for row in near}
     ordered = sorted(listed.items(), key=lambda item: (-item[1], _order(item[0])))
     best = ordered[0][1]
     # Rankers without calibration (baselines, a caller's own) order the kernels, but cannot say by how much.
     calibration: Calibration | None = getattr(ranker, "calibration", None)
     gap = best - np.array([value for _, value in ordered[:top_k]])
-    speed = np.full(len(gap), math.nan) if calibration is None else calibration.relative_speed(gap, problem)
+    speed = np.full(len(gap), math.nan) if calibration is None else calibration.relative_speed(gap, ranked)
     return [
         Choice(
             problem=problem,
             config=candidate.config,
             launch=candidate.launch,
-            swapped=candidate.swapped,
+            swapped=candidate.swapped != turned,
             rank=place,
             score=value,
             relative_speed=float(speed[place - 1]),

@@ -18,7 +18,7 @@
 namespace cr {
 namespace {
 
-constexpr size_t kStateAlignment = 64;
+constexpr size_t kStateAlignment = 128;
 constexpr size_t kPad = 256;  // bytes behind each matrix, so that vector accesses of the last elements stay inside
 
 Status volatile* map_status(std::string const& path) {
@@ -71,6 +71,7 @@ Engine::Engine(Settings const& settings) : settings_(settings) {
     blas_.open(settings.library_directories);
   } catch (Failure const& failure) {
     blas_problem_ = failure.what();  // the plain reference takes over, and there is no baseline
+    for (char& letter : blas_problem_) letter = letter == '"' || letter == '\\' || letter < ' ' ? ' ' : letter;
   }
   // The flush buffer's contents are the probe's operands.
   flush(flush_.data(), flush_.bytes(), 0, nullptr, sm_count_, stream_);
@@ -330,33 +331,53 @@ bool Engine::time_once(int32_t const* slots, int count, double* microseconds, st
   return true;
 }
 
+cudaGraph_t Engine::capture(int32_t const* slots, int count) {
+  cudaGraph_t graph = nullptr;
+  std::string complaint;
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin capture");
+  try {
+    for (int i = 0; i < count; ++i) {
+      flush(flush_.data(), settings_.flush_bytes, i, marker_device_, sm_count_, stream_);
+      check(cudaEventRecordWithFlags(events_[2 * i], stream_, cudaEventRecordExternal), "record start");
+      host_progress(i);
+      if (launch(slots[i]) != CR_OK) complaint = "launch " + std::to_string(i) + " failed";
+      check(cudaEventRecordWithFlags(events_[2 * i + 1], stream_, cudaEventRecordExternal), "record end");
+    }
+    end_batch(count, marker_device_, stream_);
+  } catch (Failure const& failure) {
+    complaint = failure.what();
+  }
+  // An operation that cannot be captured spoils the capture, not the context.
+  cudaError_t const ended = cudaStreamEndCapture(stream_, &graph);
+  if (ended != cudaSuccess && complaint.empty()) complaint = cudaGetErrorString(ended);
+  if (!complaint.empty()) {
+    (void)cudaGetLastError();
+    if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    throw Failure(Code::kFailed, "capturing a graph: " + complaint);
+  }
+  return graph;
+}
+
 void Engine::graph_time(int32_t const* slots, int count, int rounds, double* microseconds) {
-  trace_.disable();
+  struct Pause {  // no records while the second timer runs
+    explicit Pause(Trace& paused) : trace(paused) { trace.disable(); }
+    ~Pause() {
+      try {
+        trace.enable();
+      } catch (Failure const&) {  // the next timed batch will miss its records and say so
+      }
+    }
+    Trace& trace;
+  } const pause(trace_);
   while (events_.size() < 2 * static_cast<size_t>(count)) {
     cudaEvent_t event = nullptr;
     check(cudaEventCreate(&event), "create event");
     events_.push_back(event);
   }
   start_batch();
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  bool refused = false;
-  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin capture");
-  for (int i = 0; i < count; ++i) {
-    flush(flush_.data(), settings_.flush_bytes, i, marker_device_, sm_count_, stream_);
-    check(cudaEventRecordWithFlags(events_[2 * i], stream_, cudaEventRecordExternal), "record start");
-    host_progress(i);
-    refused = refused || launch(slots[i]) != CR_OK;
-    check(cudaEventRecordWithFlags(events_[2 * i + 1], stream_, cudaEventRecordExternal), "record end");
-  }
-  end_batch(count, marker_device_, stream_);
+  cudaGraph_t const graph = capture(slots, count);
   status_->armed = 0;
-  check(cudaStreamEndCapture(stream_, &graph), "end capture");
-  if (refused) {
-    (void)cudaGraphDestroy(graph);
-    trace_.enable();
-    throw Failure(Code::kFailed, "a launch failed while it was captured in a graph");
-  }
+  cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph, 0), "instantiate graph");
   for (int round = 0; round < rounds; ++round) {
     start_batch();
@@ -370,7 +391,6 @@ void Engine::graph_time(int32_t const* slots, int count, int rounds, double* mic
   }
   check(cudaGraphExecDestroy(executable), "destroy graph");
   check(cudaGraphDestroy(graph), "destroy graph");
-  trace_.enable();
 }
 
 std::string Engine::info() const {
@@ -387,7 +407,7 @@ std::string Engine::info() const {
        << ", \"memory_bus_bits\": " << attribute(cudaDevAttrGlobalMemoryBusWidth)
        << ", \"driver_cuda\": " << driver << ", \"cuda_runtime\": " << runtime << ", \"cupti\": " << trace_.version()
        << ", \"cublaslt\": " << blas_.version() << ", \"flush_bytes\": " << settings_.flush_bytes
-       << ", \"reference\": \"" << reference_kind_ << "\", \"dropped_records\": " << trace_.dropped() << "}";
+       << ", \"cublaslt_problem\": \"" << blas_problem_ << "\", \"reference\": \"" << reference_kind_ << "\", \"dropped_records\": " << trace_.dropped() << "}";
   return text.str();
 }
 

@@ -77,6 +77,7 @@ class Engine {
 
   CrGemm gemm(bool swapped) const;
   int32_t launch(int slot);
+  cudaGraph_t capture(int32_t const* slots, int count);
   void naive_reference(float* out);
   void start_batch();
   void host_progress(uint32_t item);

@@ -79,6 +79,7 @@ struct Entry {
     args.epilogue.dD = cutlass::make_cute_packed_stride(typename K::StrideD{}, {m, n, 1});
     args.hw_info.device_id = gemm->device;
     args.hw_info.sm_count = gemm->sm_count;
+    args.hw_info.max_active_clusters = clusters();
     using Raster = cutlass::gemm::kernel::detail::RasterOrderOptions;
     args.scheduler.max_swizzle_size = launch->swizzle;
     args.scheduler.raster_order = launch->raster == 1   ? Raster::AlongM
@@ -100,8 +101,7 @@ struct Entry {
   }
 
   static int32_t prepare(CrGemm const* gemm, CrLaunch const* launch, void* memory) {
-    static bool const configured = configure();
-    if (!configured) return CR_REFUSED;
+    if (clusters() == 0) return CR_REFUSED;
     if (!kStreamK && (launch->decomposition != 0 || launch->splits != 1)) return CR_REFUSED;
     State* state = new (memory) State{};
     state->arguments = arguments(gemm, launch);
@@ -122,12 +122,7 @@ struct Entry {
         return CR_LAUNCH_FAILED;
       }
     }
-    using Cluster = typename K::DispatchPolicy::ClusterShape;
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = cute::size<0>(Cluster{});
-    attribute.val.clusterDim.y = cute::size<1>(Cluster{});
-    attribute.val.clusterDim.z = 1;
+    cudaLaunchAttribute attribute = cluster_attribute();
     cudaLaunchConfig_t config{};
     config.gridDim = state->grid;
     config.blockDim = K::get_block_shape();
@@ -153,12 +148,38 @@ struct Entry {
  private:
   static void const* kernel() { return reinterpret_cast<void const*>(&cutlass::device_kernel<K>); }
 
-  // Once per process: attributes of the kernel. False if the device cannot give it the shared memory.
-  static bool configure() {
-    cudaError_t const size = cudaFuncSetAttribute(kernel(), cudaFuncAttributeMaxDynamicSharedMemorySize, K::SharedStorageSize);
-    cudaError_t const cluster = cudaFuncSetAttribute(kernel(), cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  static cudaLaunchAttribute cluster_attribute() {
+    using Cluster = typename K::DispatchPolicy::ClusterShape;
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = cute::size<0>(Cluster{});
+    attribute.val.clusterDim.y = cute::size<1>(Cluster{});
+    attribute.val.clusterDim.z = 1;
+    return attribute;
+  }
+
+  // Clusters that run at the same time with one CTA per SM, which sizes a persistent grid; 0 if the device cannot run
+  // the kernel. Asked once per process. Without it CUTLASS assumes a fixed layout of SMs and leaves some idle.
+  static int clusters() {
+    static int const count = query_clusters();
+    return count;
+  }
+
+  static int query_clusters() {
+    cudaLaunchAttribute attribute = cluster_attribute();
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(attribute.val.clusterDim.x, attribute.val.clusterDim.y, 1);
+    config.blockDim = K::get_block_shape();
+    config.dynamicSmemBytes = cutlass::gemm::collective::detail::sm90_smem_capacity_bytes;  // all of it: one CTA per SM
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int count = 0;
+    bool const known =
+        cudaFuncSetAttribute(kernel(), cudaFuncAttributeMaxDynamicSharedMemorySize, config.dynamicSmemBytes) == cudaSuccess &&
+        cudaFuncSetAttribute(kernel(), cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess &&
+        cudaOccupancyMaxActiveClusters(&count, kernel(), &config) == cudaSuccess;
     cudaGetLastError();
-    return size == cudaSuccess && cluster == cudaSuccess;
+    return known ? count : 0;
   }
 };
 

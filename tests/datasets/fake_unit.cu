@@ -27,11 +27,12 @@ __global__ void gemm(uint16_t const* a, uint16_t const* b, uint16_t* d, int m, i
   }
   if (i >= m || j >= n) return;
   float sum = 0.0f;
-  int const passes = behaviour == kSlow ? 8 : 1;
+  int const passes = behaviour == kSlow ? 16 : 1;
   for (int pass = 0; pass < passes; ++pass) {
-    sum = 0.0f;
-    for (int p = 0; p < k; ++p) sum += load(a[int64_t{i} * k + p]) * load(b[int64_t{j} * k + p]);
-    if (behaviour == kSlow) __threadfence();
+    float again = 0.0f;
+    for (int p = 0; p < k; ++p) again += load(a[int64_t{i} * k + p]) * load(b[int64_t{j} * k + p]);
+    sum = pass == 0 ? again : fminf(sum, again);
+    __threadfence();  // the next pass must load everything again
   }
   if (behaviour == kWrong && i == 0 && j == 0) sum += 1.0f + fabsf(sum);
   // The workspace must have been zeroed by the launch's own memset, although every launch dirties it.

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+
 from cutlass_ranker.datasets import records
 from cutlass_ranker.datasets.measure import KEY_COLUMNS, floor_us, interleave, summarise
 from cutlass_ranker.datasets.plan import Plan, write_plan
 from cutlass_ranker.datasets.records import KEY, Phase, Recorder, Status, new_rows, read_baselines, read_raw, read_rows
-from cutlass_ranker.datasets.run import Limits, run_campaign
+from cutlass_ranker.datasets.run import Limits, Summary, run_campaign
 from cutlass_ranker.datasets.simulation import SimulatedEngine
 from cutlass_ranker.datasets.status import NO_KERNEL, State, StatusFile
 from cutlass_ranker.generator import MeasurementError, Problem, candidates_for, enumerate_configs, enumerate_launches
@@ -34,7 +35,9 @@ def make_plan(directory: Path, kernels_each: int = 20, required: int = 3) -> Pla
     parts = []
     for layout in ("TNT", "TNN"):
         configs = enumerate_configs(layout)
-        rows = np.flatnonzero((configs["tile_m"] <= 128) & (configs["tile_n"] <= 64) & (configs["cluster_m"] * configs["cluster_n"] <= 2))
+        rows = np.flatnonzero(
+            (configs["tile_m"] <= 128) & (configs["tile_n"] <= 64) & (configs["cluster_m"] * configs["cluster_n"] <= 2)
+        )
         parts.append(col.take(configs, np.random.default_rng(1).choice(rows, kernels_each, replace=False)))
     configs = col.concat(parts)
     kernels = pd.DataFrame({name: configs[name] for name in col.CONFIG_COLUMNS})
@@ -61,10 +64,11 @@ def make_plan(directory: Path, kernels_each: int = 20, required: int = 3) -> Pla
     return plan
 
 
-def campaign(tmp_path: Path, seconds: float = 60.0, hang_s: float = 1.0, **simulation: object):  # noqa: ANN201
+def campaign(tmp_path: Path, seconds: float = 120.0, hang_s: float = 2.5, **simulation: object) -> Summary:
     return run_campaign(
-        tmp_path / "plan", tmp_path / "build", tmp_path / "out", seconds, ["0"], limits=Limits(hang_s=hang_s, setup_s=20.0),
-        simulation=SIMULATION, simulation_options=simulation, progress=False,
+        tmp_path / "plan", tmp_path / "build", tmp_path / "out", seconds, ["0"],
+        limits=Limits(hang_s=hang_s, setup_s=60.0), simulation=SIMULATION, simulation_options=simulation,
+        progress=False,
     )  # fmt: skip
 
 
@@ -77,7 +81,7 @@ def test_complete_campaign(tmp_path: Path) -> None:
     summary = campaign(tmp_path)
     assert (summary.problems_done, summary.problems, summary.stopped) == (3, 3, False)
     rows = read_rows(tmp_path / "out")
-    assert len(rows) == summary.rows - 15  # the five retaken of each problem were counted a second time
+    assert len(rows) == summary.rows
     assert not rows.duplicated(["problem_id", *KEY_COLUMNS]).any()
     assert key_set(plan.candidates) <= key_set(rows)
     for i, shape in enumerate(SHAPES):
@@ -111,8 +115,15 @@ def test_complete_campaign(tmp_path: Path) -> None:
     pivot = baselines.pivot(index="problem_id", columns="method", values="time_us")
     assert (pivot["cublaslt_best"] <= pivot["cublaslt_first"]).all()
     record = records.read_campaign(tmp_path / "out")
-    assert (record["gpu"], record["purpose"], record["operands"], record["workers"]) == ("Simulated H200", "main", "cold", 1)
-    assert record["graph_overhead_us"] == pytest.approx(2.5, abs=0.05)  # 1.5 us of the null kernel and 1 us of the timer
+    assert (record["gpu"], record["purpose"], record["operands"], record["workers"]) == (
+        "Simulated H200",
+        "main",
+        "cold",
+        1,
+    )
+    assert record["graph_overhead_us"] == pytest.approx(
+        2.5, abs=0.05
+    )  # 1.5 us of the null kernel and 1 us of the timer
     assert record["probe_us"] == pytest.approx(90.0, rel=0.01)
     again = campaign(tmp_path)
     assert (again.rows, again.problems_done) == (0, 3)
@@ -150,7 +161,8 @@ def test_hang_after_the_first_pass_overrules_its_time(tmp_path: Path) -> None:
     campaign(tmp_path, faults={plan.kernels.set_index("kernel_id").loc[kernel, "name"]: "retake_hang"})
     rows = read_rows(tmp_path / "out")
     group = rows[rows["kernel_id"] == kernel]
-    assert set(group["status"]) <= {"hang", "coarse"} and "hang" in set(group["status"])
+    assert set(group["status"]) <= {"hang", "coarse"}
+    assert "hang" in set(group["status"])
     assert set(rows.loc[rows["kernel_id"] != kernel, "status"]) <= {"ok", "coarse"}
 
 
@@ -159,16 +171,27 @@ def test_killed_twice_and_resumed(tmp_path: Path, victim: str) -> None:
     plan = make_plan(tmp_path / "plan")
     out = tmp_path / "out"
     code = (
-        "import sys, json; from cutlass_ranker.datasets.run import run_campaign; "
-        "run_campaign(*sys.argv[1:4], 60.0, ['0'], simulation=sys.argv[4], simulation_options=json.loads(sys.argv[5]), progress=False)"
+        "import sys, json\n"
+        "from cutlass_ranker.datasets.run import run_campaign\n"
+        "options = json.loads(sys.argv[5])\n"
+        "run_campaign(*sys.argv[1:4], 120.0, ['0'], simulation=sys.argv[4], simulation_options=options, progress=False)"
     )
     starts = tmp_path / "starts"
     options = json.dumps({"launch_s": 0.0005, "starts": str(starts)})
-    command = [sys.executable, "-c", code, str(tmp_path / "plan"), str(tmp_path / "build"), str(out), SIMULATION, options]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        str(tmp_path / "plan"),
+        str(tmp_path / "build"),
+        str(out),
+        SIMULATION,
+        options,
+    ]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
     def wait_for_rows(more_than: int, process: subprocess.Popen[bytes]) -> int:
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 60
         while time.monotonic() < limit and process.poll() is None:
             if len(read_raw(out)) > more_than:
                 return len(read_raw(out))
@@ -186,7 +209,7 @@ def test_killed_twice_and_resumed(tmp_path: Path, victim: str) -> None:
             process = subprocess.Popen(command, env=environment)
         else:
             os.kill(int(starts.read_text().split()[-1]), signal.SIGKILL)
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0
     rows = read_rows(out)
     assert key_set(plan.candidates) <= key_set(rows)
     assert not rows.duplicated(["problem_id", *KEY_COLUMNS]).any()
@@ -200,7 +223,8 @@ def test_time_budget_stops_between_batches(tmp_path: Path) -> None:
     make_plan(tmp_path / "plan")
     began = time.monotonic()
     summary = campaign(tmp_path, seconds=3.0, launch_s=0.003)
-    assert summary.stopped and summary.problems_done < 3
+    assert summary.stopped
+    assert summary.problems_done < 3
     assert time.monotonic() - began < 10.0
     assert campaign(tmp_path).problems_done == 3
 
@@ -222,7 +246,8 @@ def test_problem_that_cannot_be_set_up_is_given_up(tmp_path: Path) -> None:
     rows = read_rows(tmp_path / "out")
     assert set(rows["problem_id"]) == {0, 2}
     given_up = [note for note in records.read_notes(tmp_path / "out") if "given_up" in note]
-    assert [note["problem_id"] for note in given_up] == [1] and "out of memory" in given_up[0]["given_up"]
+    assert [note["problem_id"] for note in given_up] == [1]
+    assert "out of memory" in given_up[0]["given_up"]
 
 
 def test_engine_that_cannot_start_is_an_error(tmp_path: Path) -> None:
@@ -270,7 +295,8 @@ def test_later_rows_supersede_and_looks_are_dropped(tmp_path: Path) -> None:
     rows = read_rows(tmp_path).sort_values("kernel_id")
     assert list(rows["kernel_id"]) == [0, 1]
     assert list(rows["status"]) == ["ok", "hang"]
-    assert rows["time_us"].iloc[0] == 70.0 and np.isnan(rows["time_us"].iloc[1])
+    assert rows["time_us"].iloc[0] == 70.0
+    assert np.isnan(rows["time_us"].iloc[1])
 
 
 def test_half_a_note_is_ignored(tmp_path: Path) -> None:
@@ -289,7 +315,8 @@ def test_culprit_is_the_first_item_that_did_not_finish(tmp_path: Path) -> None:
     assert other.culprit() is None  # the engine has not begun
     status.advance(2, armed=True)
     culprit = other.culprit()
-    assert culprit is not None and culprit["kernel_id"][0] == 2
+    assert culprit is not None
+    assert culprit["kernel_id"][0] == 2
     assert (other.problem_id, other.state) == (7, State.BATCH)
     status.advance(3, armed=True)
     assert other.culprit() is None  # no candidate
@@ -320,7 +347,9 @@ def test_roofline_floor() -> None:
 
 def test_interleaving_visits_every_item_in_each_round() -> None:
     order = interleave(np.array([3, 1, 2]), np.random.default_rng(0))
-    assert sorted(order[:3]) == [0, 1, 2] and sorted(order[3:5]) == [0, 2] and list(order[5:]) == [0]
+    assert sorted(order[:3]) == [0, 1, 2]
+    assert sorted(order[3:5]) == [0, 2]
+    assert list(order[5:]) == [0]
 
 
 def test_simulated_times_are_reproducible(tmp_path: Path) -> None:

@@ -64,11 +64,6 @@ def test_active_ctas():
     assert list(table[[2, 3, 16]]) == [60, 90, 16]
 
 
-def test_launched_ctas():
-    # 132 = 7 GPCs of 18 and 6 left: clusters of 2: 7·9 + 3 = 66; of 4: 7·4 + 1 = 29; of 8: 7·2 = 14; of 16: 7.
-    assert list(H200.launched_ctas[[1, 2, 4, 8, 16]]) == [132, 132, 116, 112, 112]
-
-
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [

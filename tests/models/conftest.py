@@ -86,23 +86,34 @@ def draw_group(
 
 
 @pytest.fixture(scope="session")
+def time_model() -> Callable[[Columns, Problem, Hardware], np.ndarray]:
+    """The noise-free time behind the synthetic groups, µs."""
+    return true_time
+
+
+@pytest.fixture(scope="session")
 def hardware() -> Hardware:
     return HARDWARE["h200"]
 
 
 @pytest.fixture(scope="session")
-def training_groups(hardware: Hardware) -> list[Group]:
-    """60 problems on 120 kernels."""
-    kernels = draw_kernels(120)
-    return [draw_group(kernels, problem, i, hardware) for i, problem in enumerate(draw_problems(90)[:60])]
+def kernels() -> Columns:
+    """The kernels of the synthetic groups; their positions are the kernel ids."""
+    return draw_kernels(100)
 
 
 @pytest.fixture(scope="session")
-def held_out_groups(hardware: Hardware) -> list[Group]:
-    """30 other problems on the same kernels."""
-    kernels = draw_kernels(120)
-    problems = draw_problems(90)[60:]
-    return [draw_group(kernels, problem, 60 + i, hardware, split="eval") for i, problem in enumerate(problems)]
+def training_groups(kernels: Columns, hardware: Hardware) -> list[Group]:
+    """48 problems."""
+    return [draw_group(kernels, problem, i, hardware) for i, problem in enumerate(draw_problems(72)[:48])]
+
+
+@pytest.fixture(scope="session")
+def held_out_groups(kernels: Columns, hardware: Hardware) -> list[Group]:
+    """24 other problems on the same kernels."""
+    return [
+        draw_group(kernels, problem, 48 + i, hardware, split="eval") for i, problem in enumerate(draw_problems(72)[48:])
+    ]
 
 
 @pytest.fixture

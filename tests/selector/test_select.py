@@ -122,6 +122,15 @@ def test_a_kernel_with_several_fixed_launches_appears_with_each() -> None:
     assert [c.launch.swizzle for c in choices] == [4, 1]
 
 
+def test_a_kernel_listed_with_and_without_its_best_launch_counts_once() -> None:
+    best = Candidate(TALL, Launch(Raster.HEURISTIC, 4))
+    model = Widest()
+    free = select_kernel(*SHAPE, candidates=[TALL], model=model)
+    choices = rank_kernels(*SHAPE, top_k=2, candidates=[TALL, Candidate(TALL, free.launch), SMALL], model=model)
+    assert [c.config for c in choices] == [TALL, SMALL]
+    assert select_kernel(*SHAPE, candidates=[best], model=model).launch == best.launch
+
+
 def test_a_kernel_of_the_swapped_family_is_used_swapped() -> None:
     choice = select_kernel(16, 8192, 8192, candidates=[config(64, 16, "TNN")], model=Widest())
     assert choice.swapped
@@ -134,6 +143,23 @@ def test_a_tnn_problem_is_served_by_both_families() -> None:
         *SHAPE, layout="TNN", candidates=[config(64, 64, "TNN"), config(64, 128, "TNT")], model=Widest()
     )
     assert [(c.config.family, c.swapped) for c in choices] == [("TNT", True), ("TNN", False)]
+
+
+def test_a_problem_and_its_transposed_one_get_the_same_kernels() -> None:
+    class Picky(Widest):
+        def score(self, columns: Columns, problem: Problem, hardware: object) -> NDArray[np.float64]:
+            sides = np.where(columns["swapped"] == 1, problem.n - problem.m, problem.m - problem.n)
+            return columns["swapped"] * 7.0 + columns["tile_m"] * np.sign(sides) + columns["swizzle"] * 0.1
+
+    model = Picky()
+    listed = [config(64, 64), config(128, 32), config(64, 64, "TNN"), Candidate(config(192, 32, "TNN"), Launch(), True)]
+    turned = [*listed[:3], Candidate(config(192, 32, "TNN"), Launch(), False)]
+    rows = rank_kernels(4096, 1024, 512, layout="TNT", candidates=listed, model=model)
+    columns = rank_kernels(1024, 4096, 512, layout="TNN", candidates=turned, model=model)
+    assert len(rows) == 4
+    assert [(c.config, c.launch, c.score) for c in rows] == [(c.config, c.launch, c.score) for c in columns]
+    assert [c.swapped for c in rows] == [not c.swapped for c in columns]
+    assert all(not check(c.candidate, c.problem) for c in [*rows, *columns])
 
 
 def test_kernels_that_do_not_fit_are_dropped() -> None:

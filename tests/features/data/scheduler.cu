@@ -1,4 +1,4 @@
-// Prints what CUTLASS's SM90 schedulers decide for a list of cases on 132 SMs. Needs CUTLASS 4.2 and no GPU:
+// Prints what CUTLASS's SM90 schedulers decide for a list of cases on an H200's 132 SMs. Needs CUTLASS 4.2 and no GPU:
 // nvcc -std=c++17 -I <cutlass>/include scheduler.cu -o scheduler && ./scheduler > scheduler.csv
 #include <cstdio>
 
@@ -29,7 +29,8 @@ int main() {
             Params::DecompositionMode const modes[] = {
                 Params::DecompositionMode::Heuristic, Params::DecompositionMode::DataParallel,
                 Params::DecompositionMode::SplitK, Params::DecompositionMode::StreamK};
-            KernelHardwareInfo info{0, 132, 0};
+            int const size = x.cluster_m * x.cluster_n;  // clusters active at a time on an H200
+            KernelHardwareInfo info{0, 132, size == 1 ? 132 : size == 2 ? 66 : size == 4 ? 30 : 15};
             BatchedGemmCoord shape(x.m, x.n, x.k, 1);
             GemmCoord tile(x.tile_m, x.tile_n, x.tile_k), cluster(x.cluster_m, x.cluster_n, 1);
             auto raster = Base::RasterOrderOptions::Heuristic;

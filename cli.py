@@ -257,11 +257,16 @@ def train(
     path: DataPath = None,
 ) -> None:
     """Train a ranker on the training problems and evaluate it on the others."""
-    from .models import TrainingConfig, train_and_save
+    from .features import feature_names
+    from .models import InvalidTraining, TrainingConfig, train_and_save
 
     settings = TrainingConfig() if config is None else TrainingConfig.from_file(config)
     given: dict[str, Any] = {"kind": kind, "objective": objective, "feature_set": features, "seed": seed}
     settings = replace(settings, **{key: value for key, value in given.items() if value is not None})
+    try:
+        feature_names(settings.feature_set)
+    except ValueError as error:
+        raise InvalidTraining(str(error)) from error
     train_and_save(out, settings, hardware=hardware, path=path, log=typer.echo)
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ..generator import LAUNCH_COLUMNS, DataError
 from .tables import SCHEMA, STATUSES, TIMED
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
 
 class Phase(IntEnum):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .columns import Columns, from_candidates, from_configs
 from .errors import UnsupportedProblem
-from .estimates import SHARED_MEMORY_LIMIT, SHARED_MEMORY_RESERVE, effective_sizes, tensor_bytes
+from .estimates import SHARED_MEMORY_LIMIT, SHARED_MEMORY_RESERVE, effective_sizes, tensor_bytes, tile_counts
 from .types import FAMILIES, Candidate, DType, KernelConfig, Problem, Schedule, Scheduler, swap_family
 
 Mask = NDArray[np.bool_]
@@ -28,6 +28,8 @@ MAX_OPERAND_BYTES: Final = 2**40
 TILE_K: Final = (32, 64, 128, 256, 512)
 CLUSTER: Final = (1, 2, 4, 8, 16)
 MAX_CLUSTER_SIZE: Final = 16
+MAX_GRID_Y: Final = 65535
+"""Most CTAs along the second axis of a launch."""
 TMA_BOX: Final = 256
 """Longest side of a TMA box, in elements."""
 
@@ -135,13 +137,20 @@ def _too_wide(columns: Columns, problem: Problem, side: str) -> Mask:
     return np.asarray((size >= least) & (columns[f"tile_{side}"] > 2 * size))
 
 
-def problem_mask(columns: Columns, problem: Problem) -> Mask:
-    """Which rows are sensible for the problem: right family, and no tile more than twice as long as its side.
+def _too_many_tiles(columns: Columns, problem: Problem) -> Mask:
+    plain = columns["schedule"] == Schedule.WARPSPECIALIZED
+    return np.asarray(plain & (tile_counts(columns, problem)[1] > MAX_GRID_Y))
 
-    The guard is the paper's: tile_m > 2M is refused where M >= 64, tile_n > 2N where N >= 16. Swapped rows are judged
-    on (N, M). Shape (rows,).
+
+def problem_mask(columns: Columns, problem: Problem) -> Mask:
+    """Which rows are sensible for the problem: right family, a grid that can be launched, and no tile far too long.
+
+    The guard on tiles is the paper's: tile_m > 2M is refused where M >= 64, tile_n > 2N where N >= 16. Plain
+    warpspecialized kernels launch one CTA a tile with N along the grid's second axis, which has at most 65,535 of
+    them. Swapped rows are judged on (N, M). Shape (rows,).
     """
-    return serves(columns, problem) & ~_too_wide(columns, problem, "m") & ~_too_wide(columns, problem, "n")
+    refused = _too_wide(columns, problem, "m") | _too_wide(columns, problem, "n") | _too_many_tiles(columns, problem)
+    return serves(columns, problem) & ~refused
 
 
 def check(kernel: KernelConfig | Candidate, problem: Problem | None = None) -> list[Violation]:
@@ -174,8 +183,8 @@ def _check_problem(columns: Columns, problem: Problem, dtype: DType) -> list[Vio
     if not serves(columns, problem)[0]:
         swapped = "swapped" in columns and bool(columns["swapped"][0])
         needed = swap_family(problem.layout) if swapped else problem.layout
-        message = f"the kernel's family is {FAMILIES[family]}; a {problem.layout} problem needs {needed}"
-        message += " when swapped" if swapped else ""
+        when = " when swapped" if swapped else ""
+        message = f"the kernel's family is {FAMILIES[family]}; a {problem.layout} problem needs {needed}{when}"
         found.append(Violation("family", message, family, FAMILIES.index(needed)))
     m, n = (int(side[0]) for side in effective_sizes(columns, problem))
     for side, size in (("m", m), ("n", n)):
@@ -183,6 +192,10 @@ def _check_problem(columns: Columns, problem: Problem, dtype: DType) -> list[Vio
             tile = int(columns[f"tile_{side}"][0])
             message = f"tile_{side} is {tile}; with {side.upper()} = {size} it may be at most {2 * size}"
             found.append(Violation(f"guard_{side}", message, tile, 2 * size))
+    if _too_many_tiles(columns, problem)[0]:
+        tiles = int(tile_counts(columns, problem)[1][0])
+        message = f"a plain warpspecialized kernel needs {tiles} CTAs along N; a grid has at most {MAX_GRID_Y}"
+        found.append(Violation("grid_y", message, tiles, MAX_GRID_Y))
     return found + [violation for _, violation in alignment_violations(problem)]
 
 
@@ -208,9 +221,9 @@ def alignment_violations(problem: Problem) -> list[tuple[str, Violation]]:
         below, above = size // unit * unit, -(-size // unit) * unit
         nearest = f"{below} or {above}" if below else str(above)
         message = (
-            f"{name} = {size} is the contiguous dimension of {' and '.join(operands)} in layout {problem.layout}; TMA needs "
-            f"rows of a multiple of {TMA_ALIGNMENT_BYTES} bytes ({unit} {problem.dtype.name} elements); nearest sizes "
-            f"that work: {nearest}"
+            f"{name} = {size} is the contiguous dimension of {' and '.join(operands)} in layout {problem.layout}; "
+            f"TMA needs rows of a multiple of {TMA_ALIGNMENT_BYTES} bytes ({unit} {problem.dtype.name} elements); "
+            f"nearest sizes that work: {nearest}"
         )
         found.append((name, Violation("tma_alignment", message, size, unit)))
     return found

@@ -149,31 +149,28 @@ def enumerate_launches(configs: Columns, problem: Problem) -> tuple[Columns, NDA
         Candidate columns (``swapped`` is kept, or follows from the family) and the row of ``configs`` of each.
     """
     swapped = configs["swapped"] if "swapped" in configs else (~serves(configs, problem)).astype(np.int32)
-    default = with_launch(configs, swapped=swapped)
-    parts, rows = [default], [np.arange(size(configs))]
-    seen = [_schedule_key(default, problem)]
-    for raster, swizzle in product((Raster.ALONG_M, Raster.ALONG_N), SWIZZLES):
-        part = with_launch(configs, Launch(raster, swizzle), swapped)
-        key = _schedule_key(part, problem)
-        new = np.all([key != other for other in seen], axis=0) & (configs["schedule"] != Schedule.WARPSPECIALIZED)
-        seen.append(np.where(new, key, -1))
-        parts.append(take(part, new))
-        rows.append(np.flatnonzero(new))
+    choices = [(Raster.HEURISTIC, 1), *product((Raster.ALONG_M, Raster.ALONG_N), SWIZZLES)]
+    index = np.tile(np.arange(size(configs)), len(choices))
+    scheduled = with_launch(take(configs, index), swapped=swapped[index])
+    for name, values in zip(("raster", "swizzle"), zip(*choices, strict=True), strict=True):
+        scheduled[name] = np.repeat(np.array(values, dtype=np.int32), size(configs))
+    # One row a choice: what each raster and swizzle comes to; a choice is new if no earlier one comes to the same.
+    along_m, log_swizzle = effective_launch(scheduled, problem)
+    key = (2 * log_swizzle + along_m).reshape(len(choices), size(configs))
+    earlier = np.tri(len(choices), k=-1, dtype=bool)[:, :, None]
+    new = ~((key[:, None] == key[None]) & earlier).any(axis=1)
+    new[1:] &= configs["schedule"] != Schedule.WARPSPECIALIZED
+    parts, rows = [take(scheduled, new.ravel())], [index[new.ravel()]]
     stream_k = configs["scheduler"] == Scheduler.STREAM_K
     k_tiles = ceil_div(problem.k, configs["tile_k"])
-    choices = [(Decomposition.DATA_PARALLEL, 1), (Decomposition.STREAM_K, 1)]
-    choices += [(Decomposition.SPLIT_K, splits) for splits in SPLITS]
-    for decomposition, splits in choices:
+    ways = [(Decomposition.DATA_PARALLEL, 1), (Decomposition.STREAM_K, 1)]
+    ways += [(Decomposition.SPLIT_K, splits) for splits in SPLITS]
+    for decomposition, splits in ways if stream_k.any() else []:
         chosen = np.flatnonzero(stream_k & (k_tiles >= 2 * splits))
         launch = Launch(decomposition=decomposition, splits=splits)
-        parts.append(take(with_launch(configs, launch, swapped), chosen))
+        parts.append(with_launch(take(configs, chosen), launch, swapped[chosen]))
         rows.append(chosen)
     columns, origin = concat(parts), np.concatenate(rows)
     order = np.argsort(origin, kind="stable")
     return {name: columns[name][order] for name in CANDIDATE_COLUMNS}, origin[order]
 
-
-def _schedule_key(columns: Columns, problem: Problem) -> NDArray[np.int32]:
-    """What raster and swizzle come to on a problem, as one number."""
-    along_m, log_swizzle = effective_launch(columns, problem)
-    return (2 * log_swizzle + along_m).astype(np.int32)

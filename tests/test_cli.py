@@ -121,6 +121,7 @@ def test_hardware_and_space_options(call) -> None:  # type: ignore[no-untyped-de
         (("collect", "run", "/no/such/folder", "--seconds", "1"), "/no/such/folder"),
         (("collect", "plan", "/tmp/x", "--catalogue", "none-such"), "no catalogue named 'none-such'"),
         (("train", "--out", "/tmp/x", "--kind", "oracle"), "kind 'oracle' is unknown"),
+        (("train", "--out", "/tmp/x", "--features", "best"), "use one of structural, full"),
         (("train", "--out", "/tmp/x", "--config", "/no/such/file.toml"), "/no/such/file.toml"),
         (("report", "--out", "/tmp/x", "--data", "/no/such/folder"), "cannot read table"),
         (("bogus",), "bogus"),
@@ -158,6 +159,22 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
     )
     assert listing.stderr == ""
     assert listing.stdout.startswith("cutlass3x_sm90_tensorop_gemm_bf16")
+
+
+def test_collect_plan_writes_a_plan_that_build_and_run_read(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    pytest.importorskip("nvMatmulHeuristics")
+    from cutlass_ranker.datasets import read_plan
+
+    status, out, err = call("collect", "plan", tmp_path / "mine", "--catalogue", "default", "--seed", 3)
+    assert (status, err) == (0, "")
+    plan = read_plan(tmp_path / "mine" / "plan")
+    assert out == (
+        f"mine: {len(plan.kernels):,} kernels, {len(plan.problems):,} problems, {len(plan.candidates):,} candidates\n"
+    )
+    assert plan.meta["seed"] == 3
+    status, out, err = call("collect", "merge", tmp_path / "mine", "--data", tmp_path / "data")
+    assert status == 2
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,14 @@ __device__ void mark(uint32_t* marker, uint32_t sequence) {
   }
 }
 
-__global__ void cr_fill(uint16_t* out, int64_t count, uint64_t seed) {
+__global__ void cr_fill(uint16_t* out, int64_t count, float scale, uint64_t seed) {
   int64_t const stride = int64_t{blockDim.x} * gridDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; 2 * i < count; i += stride) {
     uint64_t const bits = mix(seed ^ mix(static_cast<uint64_t>(i)));
     // Box-Muller: u in (0, 1], v in [0, 1).
     float const u = (static_cast<float>(bits >> 40) + 1.0f) * 0x1p-24f;
     float const v = static_cast<float>(bits & 0xFFFFFFu) * 0x1p-24f;
-    float const radius = sqrtf(-2.0f * logf(u));
+    float const radius = scale * sqrtf(-2.0f * logf(u));
     float sine, cosine;
     sincospif(2.0f * v, &sine, &cosine);
     out[2 * i] = to_bf16(radius * cosine);
@@ -146,8 +146,9 @@ int blocks(int64_t items, int most) {
 
 namespace cr {
 
-void fill_normal(void* out, int64_t count, uint64_t seed, cudaStream_t stream) {
-  cr_fill<<<blocks(count / 2 + 1, 4096), kThreads, 0, stream>>>(static_cast<uint16_t*>(out), count, seed);
+void fill_normal(void* out, int64_t count, float scale, uint64_t seed, cudaStream_t stream) {
+  cr_fill<<<blocks(count / 2 + 1, 4096), kThreads, 0, stream>>>(static_cast<uint16_t*>(out), count, scale,
+                                                            seed);
   check(cudaGetLastError(), "fill operands");
 }
 

@@ -9,8 +9,8 @@ struct Strides {
   int64_t row, column;
 };
 
-// Standard normal bfloat16 values that depend only on (seed, position).
-void fill_normal(void* out, int64_t count, uint64_t seed, cudaStream_t stream);
+// Normal bfloat16 values of standard deviation `scale` that depend only on (seed, position).
+void fill_normal(void* out, int64_t count, float scale, uint64_t seed, cudaStream_t stream);
 
 // Overwrites `count` 16-bit values with a NaN pattern.
 void poison(void* out, int64_t count, int sm_count, cudaStream_t stream);

@@ -88,6 +88,17 @@ def test_guards_follow_the_swap() -> None:
     assert [(v.rule, v.value, v.limit) for v in found] == [("guard_n", 64, 48)]
 
 
+def test_plain_kernels_need_a_grid_that_can_be_launched() -> None:
+    # 1,048,576 / 16 = 65,536 CTAs along the second axis of the grid, one more than CUDA allows.
+    plain = KernelConfig(64, 16, 128, 1, 1, 11, Schedule.WARPSPECIALIZED, Epilogue.NOSMEM, family="TNN")
+    problem = Problem(1048576, 768, 256)
+    found = check(Candidate(plain, swapped=True), problem)
+    assert [(v.rule, v.value, v.limit) for v in found] == [("grid_y", 65536, 65535)]
+    assert check(Candidate(plain, swapped=True), Problem(1048560, 768, 256)) == []
+    persistent = KernelConfig(64, 16, 128, 1, 1, 11, Schedule.PINGPONG, Epilogue.NOSMEM, family="TNN")
+    assert check(Candidate(persistent, swapped=True), problem) == []
+
+
 def test_wrong_family_and_type() -> None:
     assert [v.rule for v in check(GOOD, Problem(512, 512, 512, "NN"))] == ["family"]
     assert [v.rule for v in check(GOOD, Problem(512, 512, 512, dtype="fp16"))] == ["dtype"]  # type: ignore[arg-type]

@@ -103,7 +103,7 @@ def test_learns_and_repeats(objective: str) -> None:
     network = fit_mlp(samples, config)
     scores = network.scores(samples.features).reshape(16, 50)
     picked = samples.speed.reshape(16, 50)[np.arange(16), scores.argmax(axis=1)]
-    assert picked.mean() > 0.95
+    assert picked.mean() > 0.8 > 2 * samples.speed.mean()
     assert np.array_equal(fit_mlp(samples, config).scores(samples.features), scores.reshape(-1))
     other = TrainingConfig(kind="mlp", objective=objective, mlp=SMALL, threads=1, seed=1)
     assert not np.array_equal(fit_mlp(samples, other).scores(samples.features), scores.reshape(-1))

@@ -17,7 +17,7 @@ from cutlass_ranker.models.validation import choose, regret, regrets
 
 SMALL = {
     "xgboost": {"kind": "xgboost", "folds": 3, "xgboost": {"rounds": 80, "max_depth": 4, "learning_rate": 0.2}},
-    "mlp": {"kind": "mlp", "folds": 3, "mlp": {"hidden": [64, 32], "epochs": 12, "random_pairs": 512}},
+    "mlp": {"kind": "mlp", "folds": 3, "mlp": {"hidden": [64, 32], "epochs": 20, "groups_per_batch": 4, "random_pairs": 256}},
     "ridge": {"kind": "ridge", "folds": 3, "samples": {"coarse_fraction": 0.0}},
 }
 FRAMEWORK = {"xgboost": "xgboost", "mlp": "torch", "ridge": "numpy"}

@@ -48,8 +48,9 @@ def groups(tables: Tables, split: str | None = None) -> list[Group]:
     """Build the groups of the main campaigns, in order of problem_id.
 
     Of a candidate that several campaigns measured, the row with a retake counts, then one that is not coarse, then the
-    newest. A row without a retake cannot beat the retaken ones of its problem: its time is raised to their best,
-    because the retake decides the oracle.
+    newest. A GPU's clock drifts with its load between first pass and retake (on large problems by over 10%), so the
+    time of a row without a retake is multiplied by the median drift of its problem's retaken rows. It cannot beat
+    them: the retake decides the oracle.
 
     Parameters
     ----------
@@ -84,8 +85,9 @@ def _rows(tables: Tables) -> pd.DataFrame:
     rows = rows.sort_values(["retaken", "coarse", "campaign_id"], ascending=[False, True, False], kind="stable")
     rows = rows.drop_duplicates(list(CANDIDATE_KEY)).sort_values(list(CANDIDATE_KEY))
     rows = rows.merge(tables.kernels[["kernel_id", *CONFIG_COLUMNS]], on="kernel_id", how="inner")
-    floor = rows["best_us"].where(rows["retaken"]).groupby(rows["problem_id"]).transform("min")
-    rows["best_us"] = rows["best_us"].where(rows["retaken"], np.fmax(rows["best_us"], floor))
+    retakes = rows.assign(drift=rows["retake_us"] / rows["time_us"]).groupby("problem_id")
+    drifted = (rows["time_us"] * retakes["drift"].transform("median").fillna(1.0)).astype(np.float64)
+    rows["best_us"] = rows["best_us"].where(rows["retaken"], np.fmax(drifted, retakes["retake_us"].transform("min")))
     default = Launch()
     rows["default_launch"] = np.logical_and.reduce(
         [rows[name] == int(getattr(default, name)) for name in LAUNCH_COLUMNS]

@@ -16,8 +16,8 @@ def test_groups_by_hand():
     assert first.sources == ("paper",)
     assert set(first.columns) == set(CANDIDATE_COLUMNS)
     assert first.kernel_id.tolist() == [0, 0, 1, 2]
-    # The untaken row (198.5 us) is raised to the best retake, 199.
-    assert first.time_us.tolist() == [202.0, 199.0, 199.0, 900.0]
+    # Drift of the retaken rows: 202/200 = 1.01 and 199/198 = 1.00505, median 1.007525; the others are scaled by it.
+    assert first.time_us.tolist() == pytest.approx([202.0, 199.0, 198.5 * 1.00752525, 900.0 * 1.00752525])
     assert first.coarse.tolist() == [False, False, False, True]
     assert first.default_launch.tolist() == [True, False, True, True]
     assert first.columns["swizzle"].tolist() == [1, 8, 1, 1]
@@ -28,6 +28,13 @@ def test_groups_by_hand():
     assert second.kernel_id.tolist() == [1, 2]
     assert second.oracle_us == 12.5
     assert len(second) == 2
+
+
+def test_a_row_without_a_retake_cannot_beat_the_retaken():
+    rows = ROWS.copy()
+    rows.loc[2, "time_us"] = 190.0  # 191.4 after the drift, under the best retake
+    first, _ = groups(make_tables(rows))
+    assert first.time_us[2] == 199.0
 
 
 def test_splits():

@@ -194,7 +194,7 @@ def _make_unit(configs: list[KernelConfig], tools: Toolchain) -> _Unit:
 
 
 def _build_unit(unit: _Unit, units_dir: Path, tools: Toolchain) -> list[dict[str, Any]]:
-    """Compile one unit unless it is there; return its manifest rows. A unit that fails is split until one kernel fails."""
+    """Return the manifest rows of a unit, compiled unless it is there; one that fails is split down to one kernel."""
     record = units_dir / f"{unit.digest}.json"
     if record.is_file():
         stored: list[dict[str, Any]] = json.loads(record.read_text())
@@ -298,4 +298,3 @@ def read_unit(library: Path) -> Iterator[tuple[str, tuple[int, int]]]:
         raise BuildError(f"{library} has ABI version {table.abi_version}, this code needs {ABI_VERSION}; build again")
     for kernel in table.kernels[: table.count]:
         yield kernel.name.decode(), (kernel.shared_memory_bytes, kernel.threads)
-

@@ -22,12 +22,12 @@ SHARED_MEMORY_RESERVE: Final = 2048
 BARRIER_BYTES: Final = 8
 
 IntArray = NDArray[np.int32]
-_CONSUMER_WARPGROUPS: Final = np.array([1, 2, 2], dtype=np.int32)
+_CONSUMER_WARPGROUPS: Final[IntArray] = np.array([1, 2, 2], dtype=np.int32)
 
 
 def consumer_warpgroups(columns: Columns) -> IntArray:
     """Warpgroups that run MMAs per CTA: 1 for plain warpspecialized, 2 for pingpong (a tile each) and cooperative."""
-    return _CONSUMER_WARPGROUPS[columns["schedule"]]
+    return np.take(_CONSUMER_WARPGROUPS, columns["schedule"])
 
 
 def threads_per_cta(columns: Columns) -> IntArray:

@@ -173,4 +173,3 @@ def enumerate_launches(configs: Columns, problem: Problem) -> tuple[Columns, NDA
     columns, origin = concat(parts), np.concatenate(rows)
     order = np.argsort(origin, kind="stable")
     return {name: columns[name][order] for name in CANDIDATE_COLUMNS}, origin[order]
-

@@ -187,7 +187,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class KernelConfig:
-    """What is fixed when a kernel is compiled. Its identity is its ``cutlass_library`` procedural name, :attr:`name`."""
+    """What is fixed when a kernel is compiled; it is identified by its procedural name, :attr:`name`."""
 
     tile_m: int
     tile_n: int

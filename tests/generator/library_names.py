@@ -10,6 +10,7 @@ import sys
 from dataclasses import astuple, fields
 
 import numpy as np
+
 from cutlass_ranker.generator import DTYPES, FAMILIES, KernelConfig, Schedule, enumerate_configs
 from cutlass_ranker.generator import columns as col
 

@@ -29,9 +29,7 @@ def sample() -> list[KernelConfig]:
         for tile_n in (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
         for kind in KINDS
     ]
-    configs += [
-        KernelConfig(128, 64, 32, 1, 1, stages, *kind, "TNN") for stages, kind in product((2, 5, 7, 12), KINDS)
-    ]
+    configs += [KernelConfig(128, 64, 32, 1, 1, stages, *kind, "TNN") for stages, kind in product((2, 5, 7, 12), KINDS)]
     configs += [
         KernelConfig(tile_m, 48, 64, 1, 2, 3, *kind, void_c=void_c)
         for tile_m, kind, void_c in product((64, 128, 192, 256), KINDS, (False, True))
@@ -49,7 +47,8 @@ def sizes(configs: Sequence[KernelConfig]) -> list[int]:
     tools = find_toolchain()
     lines = emit_unit(configs).splitlines()
     types = "\n".join(line for line in lines if line.startswith("struct"))
-    prints = "\n".join(f'  std::printf("%d\\n", int(sizeof(typename K{i}::SharedStorage)));' for i in range(len(configs)))
+    show = '  std::printf("%d\\n", int(sizeof(typename K{}::SharedStorage)));'
+    prints = "\n".join(show.format(i) for i in range(len(configs)))
     program = f'#include <cstdio>\n#include "unit.h"\n{types}\nint main() {{\n{prints}\n}}\n'
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sizes.cu").write_text(program)

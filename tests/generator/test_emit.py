@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from cutlass_ranker.datasets.build import find_toolchain
 from cutlass_ranker.generator import (
     Candidate,

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from cutlass_ranker.generator import (
     DTYPES,
     Candidate,
@@ -80,7 +81,7 @@ def test_hand_worked_tma_epilogue() -> None:
 
 
 def test_plain_warpspecialized_is_a_union() -> None:
-    # 256x256x32, 2 stages: main = 2*512*32*2 = 65536; the epilogue has 4 stages of 64x32*2 = 4096 B = 16384, the smaller.
+    # 256x256x32, 2 stages: main = 2*512*32*2 = 65536; the epilogue, 4 stages of 64x32*2 = 4096 B, is smaller: 16384.
     config = KernelConfig(256, 256, 32, 1, 1, 2, Schedule.WARPSPECIALIZED, Epilogue.TMA)
     assert tensor_bytes(col.from_configs([config]), BF16).tolist() == [65536]
 

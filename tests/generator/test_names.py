@@ -9,6 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+
 from cutlass_ranker.generator import (
     CONFIG_COLUMNS,
     DTYPES,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cutlass_ranker.generator import (
     DTYPES,
     FAMILIES,
@@ -20,8 +23,6 @@ from cutlass_ranker.generator import (
     valid_mask,
 )
 from cutlass_ranker.generator import columns as col
-from hypothesis import given
-from hypothesis import strategies as st
 
 GOOD = KernelConfig(128, 256, 64, 2, 1, 3, Schedule.COOPERATIVE, Epilogue.TMA)
 
@@ -127,9 +128,7 @@ def test_swapping_twice_is_the_identity(problem: Problem) -> None:
     require_supported(problem)
 
 
-@pytest.mark.parametrize(
-    ("family", "partner"), [("TNT", "TNN"), ("TTT", "NNN"), ("NNT", "TTN"), ("NTT", "NTN")]
-)
+@pytest.mark.parametrize(("family", "partner"), [("TNT", "TNN"), ("TTT", "NNN"), ("NNT", "TTN"), ("NTT", "NTN")])
 def test_swapped_pairs(family: str, partner: str) -> None:
     assert swap_family(family) == partner and swap_family(partner) == family
 
@@ -140,7 +139,15 @@ def test_sixteen_byte_rule_per_layout() -> None:
     with pytest.raises(UnsupportedProblem) as caught:
         require_supported(Problem(8205, 5921, 2949, "TN"))
     text = str(caught.value)
-    for part in ("K = 2949", "2944 or 2952", "N = 5921", "5920 or 5928", "16 bytes", "8 bf16 elements", "8205x5928x2952"):
+    for part in (
+        "K = 2949",
+        "2944 or 2952",
+        "N = 5921",
+        "5920 or 5928",
+        "16 bytes",
+        "8 bf16 elements",
+        "8205x5928x2952",
+    ):
         assert part in text
     assert "M = 8205" not in text
     # NT: A is contiguous along M, B and D along N; K is free.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from cutlass_ranker.generator import (
     CONFIG_COLUMNS,
     DTYPES,
@@ -49,7 +50,9 @@ def test_table_9_is_whole() -> None:
 def test_paper_space_against_plain_loops() -> None:
     # The paper's Tables 1 and 2 written out once more, with scalars, for one tile_m.
     expected = set()
-    for tile_n, tile_k, stages in product((16, 32, 48, 64, 80, 96, 128, 192, 256), (32, 64, 128, 256, 512), range(2, 13)):
+    for tile_n, tile_k, stages in product(
+        (16, 32, 48, 64, 80, 96, 128, 192, 256), (32, 64, 128, 256, 512), range(2, 13)
+    ):
         for schedule, tma in product(range(3), (0, 1)):
             rows = 128 if schedule == 2 else 64
             width = gcd(32, tile_n)
@@ -76,8 +79,10 @@ def test_rows_are_valid_and_distinct(space: str) -> None:
 
 def test_extended_holds_the_paper_space_and_the_swapped_family() -> None:
     extended, paper = enumerate_configs("TN", space="extended"), enumerate_configs("TN")
-    kept = (extended["family"] == paper["family"][0]) & (extended["void_c"] == 0) & np.isin(
-        extended["tile_n"], np.unique(paper["tile_n"])
+    kept = (
+        (extended["family"] == paper["family"][0])
+        & (extended["void_c"] == 0)
+        & np.isin(extended["tile_n"], np.unique(paper["tile_n"]))
     )
     assert kept.sum() == col.size(paper)
     assert set(extended["tile_n"].tolist()) == set(range(16, 257, 16))

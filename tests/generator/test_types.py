@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from cutlass_ranker.generator import (
     CANDIDATE_COLUMNS,
     Candidate,

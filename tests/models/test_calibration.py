@@ -85,7 +85,7 @@ def test_expected_equals_realised_on_other_groups(
     assert pick_expected == pytest.approx(pick_realised, abs=0.03)
     flat_expected, flat_realised = np.concatenate(expected), np.concatenate(realised)
     for part in np.array_split(np.argsort(flat_expected, kind="stable"), 6):
-        assert flat_expected[part].mean() == pytest.approx(flat_realised[part].mean(), abs=0.06)
+        assert flat_expected[part].mean() == pytest.approx(flat_realised[part].mean(), abs=0.1)
 
 
 def test_json_round_trip_and_damage(make_group: Callable[..., Group]) -> None:

@@ -16,8 +16,18 @@ from cutlass_ranker.models.card import render_card
 from cutlass_ranker.models.validation import choose, regret, regrets
 
 SMALL = {
-    "xgboost": {"kind": "xgboost", "folds": 3, "xgboost": {"rounds": 80, "max_depth": 4, "learning_rate": 0.2}},
-    "mlp": {"kind": "mlp", "folds": 3, "mlp": {"hidden": [64, 32], "epochs": 20, "groups_per_batch": 4, "random_pairs": 256}},
+    "xgboost": {
+        "kind": "xgboost",
+        "folds": 3,
+        "threads": 1,
+        "xgboost": {"rounds": 80, "max_depth": 4, "learning_rate": 0.2},
+    },
+    "mlp": {
+        "kind": "mlp",
+        "folds": 3,
+        "threads": 1,
+        "mlp": {"hidden": [64, 32], "epochs": 20, "groups_per_batch": 4, "random_pairs": 256},
+    },
     "ridge": {"kind": "ridge", "folds": 3, "samples": {"coarse_fraction": 0.0}},
 }
 FRAMEWORK = {"xgboost": "xgboost", "mlp": "torch", "ridge": "numpy"}

@@ -25,15 +25,18 @@ from ..generator import (
     effective_launch,
     names,
     parse_dtype,
+    ranked_candidates,
     valid_mask,
 )
 from ..generator import columns as col
 from ..generator.columns import Columns
 from .choice import choose_kernels
+from .grouping import groups
 from .nvmmh import PICK_COLUMNS, query, schedule_variants
 from .problems import PROBLEM_COLUMNS, evaluation_problems, near_held_out, training_problems
+from .tables import Tables
 
-__all__ = ["Kind", "Plan", "choose_kernels", "make_plan", "make_repeat_plan", "read_plan", "write_plan"]
+__all__ = ["Kind", "Plan", "choose_kernels", "make_plan", "make_repeat_plan", "make_split_plan", "read_plan", "write_plan"]
 
 CANDIDATE_TABLE_COLUMNS: Final = ("problem_id", "kernel_id", "swapped", *col.LAUNCH_COLUMNS, "kind")
 PLAN_TABLES: Final = ("kernels", "problems", "candidates", "nvmmh", "nvmmh_variants")
@@ -171,6 +174,45 @@ def make_repeat_plan(
         main.nvmmh_variants.iloc[:0],
         meta,
     )
+
+
+def make_split_plan(name: str, tables: Tables, *, best: int = 16, seed: int = 0) -> Plan:
+    """Plan a campaign that measures every split-K launch worth a look on the problems already measured.
+
+    Main campaigns measure splits of each problem's best kernels only; here every Stream-K kernel gets its splits
+    (:func:`~cutlass_ranker.generator.splits_worth_a_look`), beside the best candidates known so far, so that both are
+    retaken together.
+
+    Parameters
+    ----------
+    name
+        Name of the campaign.
+    tables
+        Tables of the main campaigns.
+    best
+        Known candidates per problem that are measured again.
+    seed
+        Seed of the order of the problems.
+    """
+    kernels = tables.kernels[["kernel_id", "name", *col.CONFIG_COLUMNS]].reset_index(drop=True)
+    configs = {column: kernels[column].to_numpy(dtype=np.int32) for column in col.CONFIG_COLUMNS}
+    key = ["kernel_id", "swapped", *col.LAUNCH_COLUMNS]
+    parts = []
+    for group in groups(tables):
+        columns, rows = ranked_candidates(configs, group.problem)
+        splits = pd.DataFrame(columns).assign(kernel_id=kernels["kernel_id"].to_numpy()[rows])[key]
+        splits = splits[splits["splits"] > 1]
+        if len(splits):
+            fastest = np.argsort(group.time_us, kind="stable")[:best]
+            known = pd.DataFrame(group.columns).assign(kernel_id=group.kernel_id).iloc[fastest][key]
+            parts.append(pd.concat([splits, known]).drop_duplicates().assign(problem_id=group.problem_id))
+    candidates = pd.concat(parts, ignore_index=True).assign(kind=int(Kind.REQUIRED))
+    problems = tables.problems[tables.problems["problem_id"].isin(candidates["problem_id"])].reset_index(drop=True)
+    problems = problems.assign(priority=np.random.default_rng(seed).permutation(len(problems)))
+    empty_picks = tables.nvmmh.iloc[:0], tables.nvmmh_variants.iloc[:0]
+    meta = {"name": name, "purpose": "main", "seed": seed, "options": {}}
+    chosen = candidates[list(CANDIDATE_TABLE_COLUMNS)].astype(np.int32)
+    return Plan(kernels, problems[list(PROBLEM_COLUMNS)], chosen, *empty_picks, meta)
 
 
 def write_plan(plan: Plan, directory: str | Path) -> Path:

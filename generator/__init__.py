@@ -34,7 +34,14 @@ from .estimates import (
 )
 from .names import names, parse_name, procedural_name
 from .rules import Violation, check, problem_mask, require_supported, serves, valid_mask
-from .space import SPACES, candidates_for, enumerate_configs, enumerate_launches
+from .space import (
+    SPACES,
+    candidates_for,
+    enumerate_configs,
+    enumerate_launches,
+    ranked_candidates,
+    splits_worth_a_look,
+)
 from .types import (
     DTYPES,
     FAMILIES,
@@ -105,9 +112,11 @@ __all__ = [
     "parse_name",
     "problem_mask",
     "procedural_name",
+    "ranked_candidates",
     "require_supported",
     "serves",
     "shared_memory_bytes",
+    "splits_worth_a_look",
     "stage_bytes",
     "swap_family",
     "tensor_bytes",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .columns import CANDIDATE_COLUMNS, Columns, concat, size, take, with_launch
 from .errors import InvalidConfig
-from .estimates import ceil_div, effective_launch
+from .estimates import ceil_div, effective_launch, tile_counts
 from .rules import CLUSTER, MAX_CLUSTER_SIZE, TILE_K, problem_mask, require_supported, serves, valid_mask
 from .types import (
     FAMILIES,
@@ -46,7 +46,13 @@ SCHEDULES: Final = (
 )
 """The eight combinations of mainloop schedule, epilogue schedule and tile scheduler."""
 SPLITS: Final = (2, 4, 8, 16)
-"""Split counts that :func:`enumerate_launches` proposes for Stream-K kernels."""
+"""Split counts that are proposed for Stream-K kernels."""
+SPLIT_TILES: Final = 88
+"""Most output tiles with which splitting K is worth a look: two thirds of a 132-SM GPU."""
+SPLIT_UNITS: Final = 264
+"""Most slices of tiles, two waves of such a GPU."""
+SPLIT_K_TILES: Final = 4
+"""Fewest k-tiles of a slice."""
 
 
 def enumerate_configs(
@@ -134,6 +140,41 @@ def candidates_for(configs: Columns, problem: Problem) -> tuple[Columns, NDArray
     columns = with_launch(configs, swapped=swapped)
     rows = np.flatnonzero(problem_mask(columns, problem) & valid_mask(columns, problem.dtype))
     return take(columns, rows), rows
+
+
+def splits_worth_a_look(columns: Columns, problem: Problem) -> NDArray[np.bool_]:
+    """Mark the split-K launches that are ranked beside the default ones; shape (rows,).
+
+    A Stream-K kernel that cuts K into slices behaves like another kernel. It pays where there are too few tiles to
+    fill the GPU and K is long; raster and swizzle are then the default ones.
+    """
+    tiles_m, tiles_n = tile_counts(columns, problem)
+    tiles, splits = tiles_m * tiles_n, columns["splits"]
+    plain = (columns["decomposition"] == Decomposition.SPLIT_K) & (columns["raster"] == Raster.HEURISTIC)
+    few = (tiles <= SPLIT_TILES) & (tiles * splits <= SPLIT_UNITS)
+    long = ceil_div(problem.k, columns["tile_k"]) >= SPLIT_K_TILES * splits
+    stream_k = columns["scheduler"] == Scheduler.STREAM_K
+    return np.asarray(plain & (columns["swizzle"] == 1) & stream_k & few & long)
+
+
+def ranked_candidates(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:
+    """List what is ranked first: every kernel that fits with its default launch, and its splits worth a look.
+
+    Returns
+    -------
+    tuple
+        Candidate columns, the default launches first, and the row of ``configs`` of each.
+    """
+    default, rows = candidates_for(configs, problem)
+    parts, origins = [default], [rows]
+    stream_k = default["scheduler"] == Scheduler.STREAM_K
+    for splits in SPLITS if stream_k.any() else ():
+        launch = Launch(decomposition=Decomposition.SPLIT_K, splits=splits)
+        part = with_launch(take(default, stream_k), launch, default["swapped"][stream_k])
+        kept = splits_worth_a_look(part, problem)
+        parts.append(take(part, kept))
+        origins.append(rows[stream_k][kept])
+    return concat(parts), np.concatenate(origins)
 
 
 def enumerate_launches(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:

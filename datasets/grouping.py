@@ -9,7 +9,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..generator import CANDIDATE_COLUMNS, CONFIG_COLUMNS, LAUNCH_COLUMNS, Columns, DataError, Launch, Problem
+from ..generator import (
+    CANDIDATE_COLUMNS,
+    CONFIG_COLUMNS,
+    LAUNCH_COLUMNS,
+    Columns,
+    DataError,
+    Launch,
+    Problem,
+    splits_worth_a_look,
+)
 from .tables import CANDIDATE_KEY, TIMED, Tables, best_time
 
 
@@ -34,6 +43,17 @@ class Group:
     """True where the race was given up after two launches, at 3 times the best or more."""
     default_launch: NDArray[np.bool_]
     """True where the launch is CUTLASS's default one."""
+
+    @property
+    def ranked_first(self) -> NDArray[np.bool_]:
+        """True where the launch is ranked in the first stage: the default ones, and splits of K worth a look."""
+        return self.default_launch | splits_worth_a_look(self.columns, self.problem)
+
+    @property
+    def variant(self) -> NDArray[np.int64]:
+        """Number per row, equal for rows that the first stage ranks as one: kernel, swap, and a split ranked first."""
+        splits = np.where(self.ranked_first, self.columns["splits"], 1).astype(np.int64) - 1
+        return (splits << 32) + self.kernel_id.astype(np.int64) * 2 + self.columns["swapped"].astype(np.int64)
 
     @property
     def oracle_us(self) -> float:

@@ -45,9 +45,10 @@ class Method(Protocol):
 def propose(ranker: Ranker, group: Group, hardware: Hardware, k: int = 1) -> Rows:
     """Return the rows that a ranker deploys on a group: its ``k`` best kernels, best first.
 
-    Kernels are ordered by the score of their default launch alone; each then gets its best-scored measured launch.
-    Launches are measured only for the truly fastest kernels of a group, so ranking all rows together would leak which
-    kernels those are. Equal scores go to the lower kernel id, unswapped first.
+    Kernels are ordered by the score of their default launch alone, a split of K worth a look counting as a kernel of
+    its own; each then gets its best-scored measured launch. Other launches are measured only for the truly fastest
+    kernels of a group, so ranking all rows together would leak which kernels those are. Equal scores go to fewer
+    splits, then to the lower kernel id, unswapped first.
 
     Parameters
     ----------
@@ -58,19 +59,19 @@ def propose(ranker: Ranker, group: Group, hardware: Hardware, k: int = 1) -> Row
     hardware
         The GPU that the features describe.
     k
-        Number of kernels (a kernel and its swapped use are two).
+        Number of kernels (a kernel, its swapped use and its splits are several).
 
     Returns
     -------
     ndarray of rows of ``group``, shape (at most k,)
     """
-    first = np.flatnonzero(group.default_launch)
+    first = np.flatnonzero(group.ranked_first)
     if not first.size:
         return first
+    variant = group.variant
     scores = np.asarray(ranker.score(col.take(group.columns, first), group.problem, hardware), dtype=np.float64)
-    swapped = group.columns["swapped"]
-    order = first[np.lexsort((swapped[first], group.kernel_id[first], -scores))][:k]
-    launches = [np.flatnonzero((group.kernel_id == group.kernel_id[row]) & (swapped == swapped[row])) for row in order]
+    order = first[np.lexsort((variant[first], -scores))][:k]
+    launches = [np.flatnonzero(variant == variant[row]) for row in order]
     stacked = np.concatenate(launches)
     scores = np.asarray(ranker.score(col.take(group.columns, stacked), group.problem, hardware), dtype=np.float64)
     bounds = np.cumsum([len(rows) for rows in launches])[:-1]

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from ..generator import Problem
 from ..generator.errors import ModelMismatch
 from .base import Floats
-from .samples import same_kernel
 
 if TYPE_CHECKING:
     from ..datasets import Group
@@ -152,8 +151,8 @@ def never_rising(values: Floats, weights: Floats) -> Floats:
 
 def _kernels(group: Group, score: Floats) -> tuple[Floats, Floats]:
     """Return gap and relative speed of each kernel of a group, shapes (kernels,)."""
-    kernel = same_kernel(group)
-    first = np.flatnonzero(group.default_launch)
+    kernel = group.variant
+    first = np.flatnonzero(group.ranked_first)
     order = np.lexsort((-score, kernel))
     best = order[np.concatenate(([True], kernel[order][1:] != kernel[order][:-1]))]
     chosen = best[np.searchsorted(kernel[best], kernel[first])]

@@ -2,8 +2,9 @@
 
 Launches other than the default are measured for the fastest kernels of a group only. Were all rows of a group one
 query, a ranker could learn that a row with an unusual launch belongs to a fast kernel, which says nothing about
-launches. So a group becomes several queries: one over kernels (all rows with the default launch), and one for each
-kernel whose launches were measured (all its launches). A launch is compared with launches of the same kernel only.
+launches. So a group becomes several queries: one over kernels (all rows with the default launch, and the splits of K
+that are measured for every Stream-K kernel), and one for each kernel whose other launches were measured (all its
+launches). Those are compared with launches of the same kernel only.
 """
 
 from __future__ import annotations
@@ -53,11 +54,6 @@ class Samples:
 def feature_matrices(groups: Sequence[Group], hardware: Hardware, feature_set: str) -> list[Matrix]:
     """Compute the feature rows of each group, shapes (rows of the group, features)."""
     return [featurize(group.columns, group.problem, hardware, feature_set) for group in groups]
-
-
-def same_kernel(group: Group) -> NDArray[np.int64]:
-    """Return a number per row, shape (rows,), equal for rows of the same kernel and swap."""
-    return group.kernel_id.astype(np.int64) * 2 + group.columns["swapped"].astype(np.int64)
 
 
 def subset(group: Group, rows: Rows) -> Group:
@@ -137,10 +133,10 @@ def _queries(group: Group, config: TrainingConfig) -> list[tuple[Rows, float]]:
     """Split a group into queries: (rows, weight)."""
     rng = np.random.default_rng([config.seed, group.problem_id])
     keep = ~group.coarse | (rng.random(len(group.coarse)) < config.samples.coarse_fraction)
-    kernels = np.flatnonzero(group.default_launch & keep)
+    kernels = np.flatnonzero(group.ranked_first & keep)
     queries = [(kernels, 1.0)] if len(kernels) > 1 else []
-    kernel = same_kernel(group)
-    with_launches = np.unique(kernel[~group.default_launch])
+    kernel = group.variant
+    with_launches = np.unique(kernel[~group.ranked_first])
     launches = [rows for rows in (np.flatnonzero(kernel == key) for key in with_launches) if len(rows) > 1]
     if config.samples.launch_weight > 0:
         queries += [(rows, config.samples.launch_weight / len(launches)) for rows in launches]

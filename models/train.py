@@ -130,7 +130,7 @@ def evaluate_model(model: Model, groups: Sequence[Group], hardware: Hardware) ->
     """Summarise the regret of a model on groups (:func:`.validation.summarise`), and the mean of what it expected."""
     scores = [model.score_matrix(x) for x in feature_matrices(groups, hardware, model.feature_set)]
     expected = [
-        model.expected_regret(score[group.default_launch], group.problem).min()
+        model.expected_regret(score[group.ranked_first], group.problem).min()
         for score, group in zip(scores, groups, strict=True)
     ]
     return {**summarise(regrets(scores, groups)), "mean_expected_regret": float(np.mean(expected))}

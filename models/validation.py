@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from .base import Floats, Matrix, Scorer
 from .calibration import kind_of
 from .config import InvalidTraining
-from .samples import same_kernel
 
 if TYPE_CHECKING:
     from ..datasets import Group
@@ -23,9 +22,10 @@ Rows = NDArray[np.intp]
 def choose(scores: Floats, group: Group) -> int:
     """Return the row that a ranker deploys on a group.
 
-    The best kernel by the score of its default launch; then the best-scored measured launch of that kernel. (Launches
-    are measured for fast kernels only: ranking all rows together would give away which those are.) Ties go to the
-    lower kernel id, the unswapped row, the earlier row.
+    The best kernel by the score of its default launch, a split of K worth a look counting as a kernel of its own; then
+    the best-scored measured launch of that kernel. (Other launches are measured for fast kernels only: ranking all
+    rows together would give away which those are.) Ties go to fewer splits, the lower kernel id, the unswapped row,
+    the earlier row.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def choose(scores: Floats, group: Group) -> int:
     group
         Measured candidates, at least one of them with the default launch.
     """
-    kernel = same_kernel(group)
-    first = np.flatnonzero(group.default_launch)
+    kernel = group.variant
+    first = np.flatnonzero(group.ranked_first)
     winner = first[np.lexsort((kernel[first], -scores[first]))[0]]
     launches = np.flatnonzero(kernel == kernel[winner])
     return int(launches[np.argmax(scores[launches])])

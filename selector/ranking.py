@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..generator import Columns, Problem, candidates_for, enumerate_launches
+from ..generator import Columns, Problem, enumerate_launches, ranked_candidates, splits_worth_a_look
 from ..generator import columns as col
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Ranking:
     row: NDArray[np.intp]
     """Row of the input that each candidate came from, shape (rows,)."""
     score: NDArray[np.float64]
-    """Score of each kernel with the default launch, shape (rows,); higher is better."""
+    """Best score of each kernel in stage 1, shape (rows,); higher is better."""
 
 
 def rank_candidates(
@@ -41,10 +41,11 @@ def rank_candidates(
 ) -> Ranking:
     """Score every kernel that fits a problem, and choose the launch of the best.
 
-    Stage 1 scores each kernel with the default launch; these scores order the kernels. Stage 2 scores all launches of
-    the ``top`` kernels (and of those that tie with the last of them) and gives each its best one; a tie keeps the
-    launch that is listed first, which is the default one. Launches of different kernels are not compared: in the
-    measured groups only the fastest kernels have several, so a ranker knows nothing about that comparison.
+    Stage 1 scores each kernel with the default launch, and Stream-K kernels also with the splits of K that are worth a
+    look; the best of these scores orders the kernels. Stage 2 scores the other launches of the ``top`` kernels (and of
+    those that tie with the last of them) whose K is not split, and gives each its best one; a tie keeps the launch
+    that is listed first, which is the default one. Other launches of different kernels are not compared: in the
+    measured groups only the fastest kernels have them, so a ranker knows nothing about that comparison.
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ def rank_candidates(
     hardware
         GPU to rank for.
     launches
-        False leaves every kernel at its default launch.
+        False leaves every kernel at its launch of stage 1.
     top
         Kernels that reach stage 2.
 
@@ -66,15 +67,22 @@ def rank_candidates(
     Ranking
         One row per kernel that fits; none if nothing fits.
     """
-    candidates, row = candidates_for(configs, problem)
+    candidates, row = ranked_candidates(configs, problem)
     if not len(row):
         return Ranking(candidates, row, np.empty(0))
     score = ranker.score(candidates, problem, hardware)
+    # The best of each kernel's rows, the default launch first where they tie.
+    order = np.lexsort((np.arange(len(row)), -score, row))
+    kept = order[np.concatenate(([True], row[order][1:] != row[order][:-1]))]
+    candidates, row, score = col.take(candidates, kept), row[kept], score[kept]
     if not launches:
         return Ranking(candidates, row, score)
 
     best = at_least(score, top)
+    best = best[candidates["splits"][best] == 1]
     variants, origin = enumerate_launches(col.take(candidates, best), problem)
+    other = ~splits_worth_a_look(variants, problem)
+    variants, origin = col.take(variants, other), origin[other]
     if len(origin) == len(best):
         return Ranking(candidates, row, score)
     order = np.lexsort((np.arange(len(origin)), -ranker.score(variants, problem, hardware), origin))

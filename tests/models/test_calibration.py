@@ -13,7 +13,6 @@ from cutlass_ranker.features import Hardware
 from cutlass_ranker.generator import Problem
 from cutlass_ranker.generator.errors import ModelMismatch
 from cutlass_ranker.models.calibration import Calibration, fit_calibration, kind_of, never_rising
-from cutlass_ranker.models.samples import same_kernel
 
 
 def test_kinds() -> None:
@@ -62,7 +61,7 @@ def noisy_scores(group: Group, time: np.ndarray, seed: int) -> np.ndarray:
     """Scores of an imperfect model: log of the true speed, disturbed per kernel."""
     rng = np.random.default_rng(seed)
     error = 0.08 * rng.standard_normal(1000)
-    return -np.log(time) + error[same_kernel(group) % 1000]
+    return -np.log(time) + error[group.variant % 1000]
 
 
 def test_expected_equals_realised_on_other_groups(

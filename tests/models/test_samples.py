@@ -9,7 +9,7 @@ import pytest
 from cutlass_ranker.datasets import Group
 from cutlass_ranker.generator.errors import DataError
 from cutlass_ranker.models.config import SampleConfig, TrainingConfig
-from cutlass_ranker.models.samples import build_samples, same_kernel, speed_gain, subset
+from cutlass_ranker.models.samples import build_samples, speed_gain, subset
 from cutlass_ranker.models.targets import regression_target, row_weights
 
 MakeGroup = Callable[..., Group]
@@ -48,7 +48,7 @@ def test_swapped_launches_are_their_own_query(make_group: MakeGroup) -> None:
     group.columns["swapped"][2:] = 1
     samples = build_samples([group], [numbered(group)], config())
     assert samples.features[:, 0].tolist() == [0, 2, 0, 1, 2, 3]
-    assert same_kernel(group).tolist() == [8, 8, 9, 9]
+    assert group.variant.tolist() == [8, 8, 9, 9]
 
 
 def test_without_launch_weight_only_kernels_are_compared(make_group: MakeGroup) -> None:

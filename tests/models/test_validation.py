@@ -39,6 +39,25 @@ def test_swapped_use_is_another_kernel(make_group: MakeGroup) -> None:
     assert choose(np.array([3.0, 5.0, 2.0]), group) == 1
 
 
+def test_a_split_worth_a_look_is_another_kernel(make_group: MakeGroup) -> None:
+    group = make_group([(0, True, 10.0), (0, False, 9.0), (0, False, 5.0)])
+    changes = {"scheduler": [1, 1, 1], "decomposition": [0, 0, 2], "splits": [1, 1, 4], "raster": [0, 1, 0]}
+    columns = {**group.columns, **{name: np.array(values, dtype=np.int32) for name, values in changes.items()}}
+    columns["swizzle"] = np.ones(3, dtype=np.int32)
+    # One tile and 128 k-tiles of the kernel: four slices are worth a look.
+    columns |= {
+        name: np.full(3, size, dtype=np.int32) for name, size in (("tile_m", 128), ("tile_n", 128), ("tile_k", 64))
+    }
+    group = replace(group, columns=columns, problem=Problem(128, 128, 8192))
+    assert group.ranked_first.tolist() == [True, False, True]
+    assert choose(np.array([1.0, 9.0, 2.0]), group) == 2
+    assert choose(np.array([3.0, 9.0, 2.0]), group) == 1
+    # On a grid of many tiles it is only a launch of the kernel.
+    many = replace(group, problem=Problem(4096, 4096, 8192))
+    assert many.ranked_first.tolist() == [True, False, False]
+    assert choose(np.array([1.0, 2.0, 3.0]), many) == 2
+
+
 def test_ties_go_to_the_lower_kernel_id(make_group: MakeGroup) -> None:
     group = make_group([(7, True, 10.0), (3, True, 9.0), (3, False, 8.0)])
     assert choose(np.zeros(3), group) == 1

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from cutlass_ranker.features import get_hardware
 from cutlass_ranker.generator import (
     Columns,
+    Decomposition,
     Epilogue,
     KernelConfig,
     Launch,
@@ -110,6 +111,21 @@ def test_ties_at_the_cut_all_reach_stage_two() -> None:
     assert can.any()
     assert not can[~scheduled].any()
     np.testing.assert_array_equal(ranking.candidates["swizzle"], np.where(can, 8, 1))
+
+
+def test_splits_are_ranked_with_the_default_launches() -> None:
+    # 256x256 on 128x128 is 4 tiles, and K = 16384 is 256 k-tiles of 64: splits of 2 to 16 are all worth a look.
+    stream_k = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K)
+    pingpong = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.PINGPONG, Epilogue.TMA)
+    configs, long_k = col.from_configs([stream_k, pingpong]), Problem(256, 256, 16384)
+    ranking = rank_candidates(Formula(lambda c: c["splits"] * (c["splits"] < 10)), configs, long_k, H200)
+    assert ranking.row.tolist() == [0, 1]
+    assert ranking.score.tolist() == [8, 1]
+    assert ranking.candidates["splits"].tolist() == [8, 1]
+    assert ranking.candidates["decomposition"].tolist() == [Decomposition.SPLIT_K, Decomposition.HEURISTIC]
+    # With many tiles no split is worth a look.
+    wide = rank_candidates(Formula(lambda c: c["splits"]), configs, PROBLEM, H200, launches=False)
+    assert wide.score.tolist() == [1, 1]
 
 
 def test_kernels_that_cannot_serve_are_left_out_and_rows_point_back() -> None:

@@ -76,6 +76,7 @@ def make_plan(
     problems: pd.DataFrame | None = None,
     picks: pd.DataFrame | None = None,
     *,
+    extra: Columns | None = None,
     seed: int = 0,
     dtype: str = "bf16",
 ) -> Plan:
@@ -92,6 +93,8 @@ def make_plan(
     picks
         nvMMH's picks (:func:`nvmmh.query`); asked for if not given. Where nvMMH is not installed and ``kernels`` are
         given, the plan goes without, with a warning.
+    extra
+        Kernels that are measured only where they are variants of nvMMH's first pick.
     seed
         Seed of everything drawn. Same arguments, same plan.
     dtype
@@ -118,7 +121,7 @@ def make_plan(
     if kernels is None:
         kernels = choose_kernels(picks, problems, seed)
     kernels = col.take(kernels, valid_mask(kernels, parse_dtype(dtype)))
-    kernel_table = _kernel_table(kernels, dtype)
+    kernel_table = _kernel_table(kernels if extra is None else col.concat([kernels, extra]), dtype)
     problem_table = _problem_table(problems, dtype, seed)
     ids = problem_table.set_index(["M", "N", "K"])["problem_id"]
     known = picks.join(ids, on=["M", "N", "K"], how="inner").sort_values(["problem_id", "rank"])

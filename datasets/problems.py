@@ -133,6 +133,37 @@ def evaluation_problems(deepbench: int = 60) -> pd.DataFrame:
     return _frame(sources, "eval")
 
 
+def random_evaluation_problems(seed: int, count: int, avoid: pd.DataFrame) -> pd.DataFrame:
+    """Draw log-uniform evaluation problems, half of them with N and K multiples of 32, half only of 8.
+
+    Parameters
+    ----------
+    seed
+        Seed of the draw.
+    count
+        How many problems.
+    avoid
+        Problems (columns M, N, K) already in use: none of the drawn ones equals one of them or comes within a factor
+        1.5 of it in one axis with the other two equal.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns M, N, K, sources (``random_aligned`` or ``random_ragged``), split (``"eval"``).
+    """
+    rng = np.random.default_rng(seed)
+    used = {(int(m), int(n), int(k)) for m, n, k in avoid[["M", "N", "K"]].itertuples(index=False)} | held_out_shapes()
+    chosen: dict[Shape, list[str]] = {}
+    while len(chosen) < count:
+        odd = len(chosen) % 2 == 1
+        shape = _random_shape(rng, odd)
+        m, n, k = shape
+        near = near_held_out(shape, [*used, *chosen]) is not None
+        if tma_aligned(shape) and 2 * m * n * k <= MAX_FLOPS and not near:
+            chosen[shape] = ["random_ragged" if odd else "random_aligned"]
+    return _frame(chosen, "eval")
+
+
 def training_problems(seed: int = 0, counts: ProblemCounts | None = None) -> pd.DataFrame:
     """Draw the training problems, none of them held out or near a held-out shape, all TMA-aligned as TNT.
 

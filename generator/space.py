@@ -131,6 +131,8 @@ def _grid(family: str, dtype: DType, tile_n: tuple[int, ...], void_c: tuple[int,
 def candidates_for(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:
     """Pick the kernels that can serve a problem, directly or swapped, with the default launch.
 
+    The configs themselves must be valid (:func:`~.rules.valid_mask`), as those of catalogues and spaces are.
+
     Returns
     -------
     tuple
@@ -138,7 +140,7 @@ def candidates_for(configs: Columns, problem: Problem) -> tuple[Columns, NDArray
     """
     swapped = (configs["family"] == FAMILIES.index(swap_family(problem.layout))).astype(np.int32)
     columns = with_launch(configs, swapped=swapped)
-    rows = np.flatnonzero(problem_mask(columns, problem) & valid_mask(columns, problem.dtype))
+    rows = np.flatnonzero(problem_mask(columns, problem))
     return take(columns, rows), rows
 
 

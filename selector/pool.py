@@ -102,7 +102,8 @@ def listed_pool(entries: Sequence[object], problem: Problem) -> Pool:
     if candidates:
         fixed = col.from_candidates(candidates)
         fixed = col.take(fixed, problem_mask(fixed, problem) & valid_mask(fixed, problem.dtype))
-    return Pool(col.from_configs(configs), fixed, listed)
+    columns = col.from_configs(configs)
+    return Pool(col.take(columns, valid_mask(columns, problem.dtype)), fixed, listed)
 
 
 def as_entries(candidates: object) -> tuple[object, ...]:

@@ -36,7 +36,16 @@ from .nvmmh import PICK_COLUMNS, query, schedule_variants
 from .problems import PROBLEM_COLUMNS, evaluation_problems, near_held_out, training_problems
 from .tables import Tables
 
-__all__ = ["Kind", "Plan", "choose_kernels", "make_plan", "make_repeat_plan", "make_split_plan", "read_plan", "write_plan"]
+__all__ = [
+    "Kind",
+    "Plan",
+    "choose_kernels",
+    "make_plan",
+    "make_repeat_plan",
+    "make_split_plan",
+    "read_plan",
+    "write_plan",
+]
 
 CANDIDATE_TABLE_COLUMNS: Final = ("problem_id", "kernel_id", "swapped", *col.LAUNCH_COLUMNS, "kind")
 PLAN_TABLES: Final = ("kernels", "problems", "candidates", "nvmmh", "nvmmh_variants")

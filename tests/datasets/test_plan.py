@@ -3,9 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from tables_example import BASELINES, CAMPAIGN, ROWS, make_manifest
 
 from cutlass_ranker.datasets import choice, plan
+from cutlass_ranker.datasets.merging import merge_campaign
 from cutlass_ranker.datasets.problems import evaluation_problems
+from cutlass_ranker.datasets.tables import Tables
 from cutlass_ranker.generator import (
     DTYPES,
     FAMILIES,
@@ -223,3 +226,39 @@ class TestFirstCatalogue:
         except DataError:
             pytest.skip("no catalogue is shipped")
         assert set(shipped) <= set(first.kernels["name"])
+
+
+def test_extra_kernels_are_measured_as_nvmmhs_variants_only():
+    stream_k = np.flatnonzero(KERNELS["scheduler"] == Scheduler.STREAM_K)
+    others = np.setdiff1d(np.arange(col.size(KERNELS)), stream_k)
+    extra = col.take(KERNELS, stream_k)
+    made = plan.make_plan("a", col.take(KERNELS, others), PROBLEMS, PICKS, extra=extra)
+    whole = plan.make_plan("a", KERNELS, PROBLEMS, PICKS)
+    assert len(made.kernels) == len(whole.kernels)
+    assert made.meta["options"]["nvmmh_variants_without_kernel"] == 0
+    assert len(made.nvmmh_variants) == len(whole.nvmmh_variants)
+    ids = set(made.kernels.loc[made.kernels["scheduler"] == Scheduler.STREAM_K, "kernel_id"])
+    rows = made.candidates[made.candidates["kernel_id"].isin(ids)]
+    # The picks concern the two evaluation problems; both stand for the Stream-K kernels too.
+    assert set(rows["kind"]) == {plan.Kind.REQUIRED}
+    assert set(rows["problem_id"]) == {0, 1}
+
+
+def test_split_plan_holds_every_split_worth_a_look_and_the_best_known():
+    stream_k = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K)
+    pingpong = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.PINGPONG, Epilogue.TMA)
+    problems = pd.DataFrame(
+        [(256, 256, 1024, "a", "eval"), (4096, 4096, 4096, "b", "eval")], columns=["M", "N", "K", "sources", "split"]
+    )
+    planned = plan.make_plan("main", col.from_configs([stream_k, pingpong]), problems, PICKS.iloc[:0])
+    rows = ROWS.iloc[[0, 2, 5, 6]].assign(problem_id=[0, 0, 1, 1], kernel_id=[0, 1, 0, 1], swapped=0)
+    tables = merge_campaign(Tables(), planned, rows, BASELINES.iloc[:0], make_manifest(planned), CAMPAIGN)
+    made = plan.make_split_plan("splits", tables)
+    # 256x256x1024: 4 tiles of 16 k-tiles; slices of at least 4 k-tiles allow 2 and 4. 4096x4096 has 1,024 tiles: none.
+    assert made.problems["problem_id"].tolist() == [0]
+    splits = made.candidates[made.candidates["splits"] > 1]
+    assert splits["kernel_id"].tolist() == [0, 0]
+    assert splits["splits"].tolist() == [2, 4]
+    known = made.candidates[made.candidates["splits"] == 1]
+    assert sorted(known["kernel_id"]) == [0, 1]
+    assert made.meta["purpose"] == "main"

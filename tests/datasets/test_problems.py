@@ -101,3 +101,18 @@ def test_training_problems_cover_the_regimes(training):
 def test_training_problems_depend_on_the_seed_only(training):
     assert problems.training_problems(seed=0).equals(training)
     assert not problems.training_problems(seed=1).equals(training)
+
+
+def test_random_evaluation_problems_keep_away_from_training(training):
+    drawn = problems.random_evaluation_problems(3, 40, training)
+    assert len(set(shapes(drawn))) == 40
+    assert set(drawn["split"]) == {"eval"}
+    aligned = drawn[drawn["sources"] == "random_aligned"]
+    ragged = drawn[drawn["sources"] == "random_ragged"]
+    assert len(aligned) == len(ragged) == 20
+    assert (aligned[["N", "K"]] % 32 == 0).all(axis=None)
+    assert (ragged[["N", "K"]] % 8 == 0).all(axis=None)
+    assert (ragged[["N", "K"]] % 32 != 0).any(axis=1).all()
+    used = [*shapes(training), *problems.held_out_shapes()]
+    assert all(problems.near_held_out(shape, used) is None for shape in shapes(drawn))
+    assert drawn.equals(problems.random_evaluation_problems(3, 40, training))

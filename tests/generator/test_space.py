@@ -140,7 +140,7 @@ def test_launches_are_distinct_and_complete() -> None:
 
 def test_splits_keep_two_k_tiles() -> None:
     configs = enumerate_configs("TN")
-    columns, rows = enumerate_launches(col.take(configs, configs["scheduler"] == 1), Problem(256, 256, 1024))
+    columns, _ = enumerate_launches(col.take(configs, configs["scheduler"] == 1), Problem(256, 256, 1024))
     split = columns["splits"] > 1
     assert (-(-1024 // columns["tile_k"][split]) >= 2 * columns["splits"][split]).all()
     assert set(columns["splits"][split].tolist()) == {2, 4, 8, 16}

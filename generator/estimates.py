@@ -38,7 +38,7 @@ def threads_per_cta(columns: Columns) -> IntArray:
 def accumulator_registers(columns: Columns) -> IntArray:
     """Float32 accumulator registers per consumer thread; cooperative splits one tile over two warpgroups."""
     threads = WARPGROUP_THREADS * np.where(columns["schedule"] == Schedule.COOPERATIVE, 2, 1)
-    return (columns["tile_m"] * columns["tile_n"] // threads).astype(np.int32)
+    return np.asarray(columns["tile_m"] * columns["tile_n"] // threads, dtype=np.int32)
 
 
 def stage_bytes(columns: Columns, dtype: DType) -> IntArray:

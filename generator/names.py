@@ -1,8 +1,4 @@
-"""``cutlass_library`` procedural names, both ways.
-
-The form is that of ``GemmOperation.procedural_name`` for SM90 in CUTLASS 4.2:
-``cutlass3x_sm90_tensorop_gemm_{A}_{B}_{accumulator}_{C}_{D}_{tile}_{cluster}_{stages}_{layouts}_align{n}{scheduler}{schedule}{epilogue}``.
-"""
+"""``cutlass_library`` procedural names, both ways; their form is in :mod:`.naming`."""
 
 from __future__ import annotations
 
@@ -11,12 +7,8 @@ from typing import Final
 
 from .columns import Columns
 from .errors import InvalidConfig
+from .naming import EPILOGUES, SCHEDULERS, SCHEDULES, format_name
 from .types import DTYPES, FAMILIES, DType, Epilogue, KernelConfig, Schedule, Scheduler
-
-_SCHEDULES: Final = ("_warpspecialized", "_warpspecialized_pingpong", "_warpspecialized_cooperative")
-_EPILOGUES: Final = ("_epi_nosmem", "_epi_tma")
-_SCHEDULERS: Final = ("", "_stream_k")
-_ALIGNMENT_BITS: Final = 128
 
 _PATTERN: Final = re.compile(
     r"cutlass3x_sm90_tensorop_gemm_(?P<a>\w+?)_(?P<b>\w+?)_f32_(?P<c>\w+?)_(?P<d>\w+?)"
@@ -25,26 +17,9 @@ _PATTERN: Final = re.compile(
 )
 
 
-def _format(
-    dtype: DType, void_c: int, tile: tuple[int, int, int], cluster: tuple[int, int], stages: int, family: str,
-    scheduler: int, schedule: int, epilogue: int,
-) -> str:  # fmt: skip
-    element, source = dtype.name, "void" if void_c else dtype.name
-    return (
-        f"cutlass3x_sm90_tensorop_gemm_{element}_{element}_f32_{source}_{element}"
-        f"_{tile[0]}x{tile[1]}x{tile[2]}_{cluster[0]}x{cluster[1]}x1_{stages}_{family.lower()}"
-        f"_align{_ALIGNMENT_BITS // (8 * dtype.bytes)}"
-        f"{_SCHEDULERS[scheduler]}{_SCHEDULES[schedule]}{_EPILOGUES[epilogue]}"
-    )
-
-
 def procedural_name(config: KernelConfig) -> str:
     """Return the name that ``cutlass_library`` gives this kernel."""
-    c = config
-    return _format(
-        c.dtype, c.void_c, (c.tile_m, c.tile_n, c.tile_k), (c.cluster_m, c.cluster_n), c.stages, c.family,
-        c.scheduler, c.schedule, c.epilogue,
-    )  # fmt: skip
+    return config.name
 
 
 def names(columns: Columns, dtype: DType) -> list[str]:
@@ -52,9 +27,10 @@ def names(columns: Columns, dtype: DType) -> list[str]:
     keys = ("void_c", "tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "stages", "family", "scheduler",
             "schedule", "epilogue")  # fmt: skip
     rows = zip(*(columns[key].tolist() for key in keys), strict=True)
+    element, size = dtype.name, dtype.bytes
     return [
-        _format(dtype, void_c, (tm, tn, tk), (cm, cn), stages, FAMILIES[family], scheduler, schedule, epilogue)
-        for void_c, tm, tn, tk, cm, cn, stages, family, scheduler, schedule, epilogue in rows
+        format_name(element, size, void_c, (tm, tn, tk), (cm, cn), stages, FAMILIES[family], scheduler, schedule, end)
+        for void_c, tm, tn, tk, cm, cn, stages, family, scheduler, schedule, end in rows
     ]
 
 
@@ -81,8 +57,8 @@ def parse_name(name: str) -> KernelConfig:
     cluster_m, cluster_n, _ = map(int, match["cluster"].split("x"))
     config = KernelConfig(
         tile_m, tile_n, tile_k, cluster_m, cluster_n, int(match["stages"]),
-        Schedule(_SCHEDULES.index(match["schedule"])), Epilogue(_EPILOGUES.index(match["epilogue"])),
-        Scheduler(_SCHEDULERS.index(match["scheduler"] or "")), match["layout"].upper(), match["c"] == "void", dtype,
+        Schedule(SCHEDULES.index(match["schedule"])), Epilogue(EPILOGUES.index(match["epilogue"])),
+        Scheduler(SCHEDULERS.index(match["scheduler"] or "")), match["layout"].upper(), match["c"] == "void", dtype,
     )  # fmt: skip
     if procedural_name(config) != name:
         raise InvalidConfig(f"{name!r} is not in canonical form; it would be {procedural_name(config)}")

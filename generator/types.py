@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Final, SupportsIndex
 
 from .errors import InvalidConfig, InvalidProblem
+from .naming import format_name
 
 
 class Schedule(IntEnum):
@@ -220,9 +221,10 @@ class KernelConfig:
     @property
     def name(self) -> str:
         """The ``cutlass_library`` procedural name."""
-        from .names import procedural_name
-
-        return procedural_name(self)
+        return format_name(
+            self.dtype.name, self.dtype.bytes, self.void_c, (self.tile_m, self.tile_n, self.tile_k),
+            (self.cluster_m, self.cluster_n), self.stages, self.family, self.scheduler, self.schedule, self.epilogue,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

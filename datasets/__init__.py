@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .grouping import Group, groups
     from .info import Finding, Info, data_check, data_info
     from .merging import merge
-    from .plan import Plan, make_plan, make_repeat_plan, read_plan, write_plan
+    from .plan import Plan, make_plan, make_repeat_plan, make_split_plan, read_plan, write_plan
     from .tables import Tables, best_time, load
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "load",
     "make_plan",
     "make_repeat_plan",
+    "make_split_plan",
     "merge",
     "read_plan",
     "write_plan",
@@ -38,7 +39,8 @@ __all__ = [
 _HOMES = {
     "Finding": "info", "Info": "info", "data_check": "info", "data_info": "info",
     "Group": "grouping", "groups": "grouping",
-    "Plan": "plan", "make_plan": "plan", "make_repeat_plan": "plan", "read_plan": "plan", "write_plan": "plan",
+    "Plan": "plan", "make_plan": "plan", "make_repeat_plan": "plan", "make_split_plan": "plan",
+    "read_plan": "plan", "write_plan": "plan",
     "Tables": "tables", "best_time": "tables", "load": "tables",
     "merge": "merging",
 }  # fmt: skip

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from itertools import pairwise
@@ -27,7 +27,7 @@ from typing import Any, Final
 import pandas as pd
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ..generator import CONFIG_COLUMNS, BuildError, Columns, KernelConfig, emit_unit
+from ..generator import CONFIG_COLUMNS, BuildError, Columns, KernelConfig, emit_unit, parse_dtype
 from ..generator import columns as col
 
 ABI_VERSION: Final = 1
@@ -98,20 +98,17 @@ def _packaged_cutlass() -> Path:
     return Path(spec.origin).parent / "source"
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Unit:
     """One translation unit to compile."""
 
     configs: list[KernelConfig]
     source: str
     digest: str
-    rows: list[dict[str, Any]] = field(default_factory=list)
 
 
 def plan_units(configs: Columns, dtype: object = "bf16", unit_size: int = UNIT_SIZE) -> list[list[KernelConfig]]:
     """Group kernels into units of whole tiles, at most ``unit_size`` kernels each; only a larger tile is cut."""
-    from ..generator import parse_dtype
-
     kind = parse_dtype(dtype)
     by_tile: dict[tuple[int, ...], list[KernelConfig]] = {}
     for row in range(col.size(configs)):

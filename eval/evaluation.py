@@ -35,11 +35,6 @@ class Result:
     picks: NDArray[np.intp] | None = None
     """Row picked in each group, -1 without an answer; rankers only."""
 
-    @property
-    def coverage(self) -> float:
-        """Fraction of groups in which the method had a measured answer."""
-        return float(np.mean(~np.isnan(self.time_us))) if len(self.time_us) else 0.0
-
 
 @dataclass(frozen=True)
 class Evaluation:

@@ -168,15 +168,15 @@ def ranked_candidates(configs: Columns, problem: Problem) -> tuple[Columns, NDAr
         Candidate columns, the default launches first, and the row of ``configs`` of each.
     """
     default, rows = candidates_for(configs, problem)
-    parts, origins = [default], [rows]
-    stream_k = default["scheduler"] == Scheduler.STREAM_K
-    for splits in SPLITS if stream_k.any() else ():
-        launch = Launch(decomposition=Decomposition.SPLIT_K, splits=splits)
-        part = with_launch(take(default, stream_k), launch, default["swapped"][stream_k])
-        kept = splits_worth_a_look(part, problem)
-        parts.append(take(part, kept))
-        origins.append(rows[stream_k][kept])
-    return concat(parts), np.concatenate(origins)
+    stream_k = np.flatnonzero(default["scheduler"] == Scheduler.STREAM_K)
+    if not len(stream_k):
+        return default, rows
+    index = np.tile(stream_k, len(SPLITS))
+    split = take(default, index)
+    split["decomposition"] = np.full(len(index), Decomposition.SPLIT_K, dtype=np.int32)
+    split["splits"] = np.repeat(np.array(SPLITS, dtype=np.int32), len(stream_k))
+    kept = splits_worth_a_look(split, problem)
+    return concat([default, take(split, kept)]), np.concatenate([rows, rows[index[kept]]])
 
 
 def enumerate_launches(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:

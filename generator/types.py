@@ -209,6 +209,8 @@ class KernelConfig:
     def __post_init__(self) -> None:
         for name in ("tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "stages"):
             value = getattr(self, name)
+            if type(value) is int and value >= 1:  # the usual case; the checks below are slow
+                continue
             if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < 1:
                 raise InvalidConfig(f"{name} is {value!r}; it must be a positive whole number")
             object.__setattr__(self, name, operator.index(value))

@@ -189,6 +189,14 @@ def run(
     gpus: Annotated[
         str | None, typer.Option(help="GPUs as CUDA_VISIBLE_DEVICES names them, e.g. 0,1; all SM90 ones unless given.")
     ] = None,
+    operands: Annotated[
+        str | None,
+        typer.Option(help="cold (L2 flushed before each launch) or warm; as planned or cold unless given."),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(help="offline (back to back) or server (random idle gaps); as planned or offline unless given."),
+    ] = None,
 ) -> None:
     """Measure on every GPU. May be killed at any moment; run again, it goes on where it stopped."""
     from .datasets import read_plan
@@ -196,7 +204,9 @@ def run(
 
     read_plan(directory / "plan")
     listed = None if gpus is None else [gpu.strip() for gpu in gpus.split(",")]
-    done = run_campaign(directory / "plan", directory / "build", directory / "rows", seconds, listed)
+    given = {"operands": operands, "mode": mode}
+    options = {name: value for name, value in given.items() if value is not None}
+    done = run_campaign(directory / "plan", directory / "build", directory / "rows", seconds, listed, options=options)
     typer.echo(
         f"{done.rows:,} rows in {done.seconds:.0f} s; {done.problems_done} of {done.problems} problems are finished"
         + ("; run again to go on" if done.stopped else "")

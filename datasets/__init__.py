@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from .grouping import Group, groups
     from .info import Finding, Info, data_check, data_info
     from .merging import merge
-    from .plan import Plan, make_plan, make_repeat_plan, make_split_plan, read_plan, write_plan
+    from .plan import (
+        Plan,
+        make_gap_plan,
+        make_plan,
+        make_repeat_plan,
+        make_study_plan,
+        nvmmh_kernels,
+        read_plan,
+        write_plan,
+    )
     from .tables import Tables, best_time, load
 
 __all__ = [
@@ -28,10 +37,12 @@ __all__ = [
     "groups",
     "labels",
     "load",
+    "make_gap_plan",
     "make_plan",
     "make_repeat_plan",
-    "make_split_plan",
+    "make_study_plan",
     "merge",
+    "nvmmh_kernels",
     "read_plan",
     "write_plan",
 ]
@@ -39,8 +50,8 @@ __all__ = [
 _HOMES = {
     "Finding": "info", "Info": "info", "data_check": "info", "data_info": "info",
     "Group": "grouping", "groups": "grouping",
-    "Plan": "plan", "make_plan": "plan", "make_repeat_plan": "plan", "make_split_plan": "plan",
-    "read_plan": "plan", "write_plan": "plan",
+    "Plan": "plan", "make_gap_plan": "plan", "make_plan": "plan", "make_repeat_plan": "plan",
+    "make_study_plan": "plan", "nvmmh_kernels": "plan", "read_plan": "plan", "write_plan": "plan",
     "Tables": "tables", "best_time": "tables", "load": "tables",
     "merge": "merging",
 }  # fmt: skip

@@ -32,7 +32,9 @@ from ..generator import columns as col
 
 ABI_VERSION: Final = 1
 UNIT_SIZE: Final = 40
-"""Most kernels in one translation unit; nvcc needs about 6 GB for one of this size."""
+"""Most kernels in one translation unit; nvcc needs about 6 GB for one of this size on few tiles."""
+UNIT_TILES: Final = 6
+"""Most tiles in one translation unit: 40 kernels on 14 tiles were seen to need 12 GB."""
 UNIT_MEMORY: Final = 8 * 2**30
 MEMORY_BUDGET: Final = 20 * 2**30
 FLAGS: Final = (
@@ -108,7 +110,7 @@ class _Unit:
 
 
 def plan_units(configs: Columns, dtype: object = "bf16", unit_size: int = UNIT_SIZE) -> list[list[KernelConfig]]:
-    """Group kernels into units of whole tiles, at most ``unit_size`` kernels each; only a larger tile is cut."""
+    """Group kernels into units of at most ``UNIT_TILES`` whole tiles and ``unit_size`` kernels; a larger tile is cut."""
     kind = parse_dtype(dtype)
     by_tile: dict[tuple[int, ...], list[KernelConfig]] = {}
     for row in range(col.size(configs)):
@@ -116,14 +118,17 @@ def plan_units(configs: Columns, dtype: object = "bf16", unit_size: int = UNIT_S
         key = (int(configs["family"][row]), config.tile_m, config.tile_n, config.tile_k)
         by_tile.setdefault(key, []).append(config)
     units: list[list[KernelConfig]] = [[]]
+    tiles = 0
     for _, members in sorted(by_tile.items()):
         members.sort(key=lambda c: (c.schedule, c.scheduler, c.epilogue, c.stages, c.cluster_m, c.cluster_n, c.void_c))
-        if len(units[-1]) + len(members) <= unit_size:
+        if tiles < UNIT_TILES and len(units[-1]) + len(members) <= unit_size:
             units[-1] += members
+            tiles += 1
             continue
         pieces = -(-len(members) // unit_size)
         bounds = [round(i * len(members) / pieces) for i in range(pieces + 1)]
         units += [members[a:b] for a, b in pairwise(bounds)]
+        tiles = 1
     return [unit for unit in units if unit]
 
 

@@ -1,12 +1,12 @@
-"""Which kernels to compile: nvMMH's picks, known winners, and the alpha sampling of arXiv 2609.35587 over a tile grid.
+"""Which kernels to compile, from what is already measured: covers, neighbours, transfers and uniform samples.
 
-Compile time decides the shape of the list: kernels of one tile share a translation unit, so the list is spread over few
-tiles, each with few stage counts, rather than over the whole space.
+A catalogue takes the measured kernels that leave the least regret, carried over to other operand layouts, looks one
+step around them, and adds an even draw from the whole space, so that bad kernels are seen too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,232 +15,216 @@ from numpy.typing import NDArray
 
 from ..generator import columns as col
 from ..generator.columns import Columns
-from ..generator.estimates import (
-    SHARED_MEMORY_LIMIT,
-    SHARED_MEMORY_RESERVE,
-    accumulator_registers,
-    ceil_div,
-    effective_sizes,
-    tensor_bytes,
-    tile_counts,
-)
-from ..generator.rules import valid_mask
-from ..generator.types import DTYPES, FAMILIES, Problem
-from .nvmmh import SCHEDULE_VARIANTS, schedule_variants
+from ..generator.errors import DataError
+from ..generator.estimates import SHARED_MEMORY_LIMIT, SHARED_MEMORY_RESERVE, tensor_bytes
+from ..generator.rules import CLUSTER, TILE_K, valid_mask
+from ..generator.space import EXTENDED_TILE_N, STAGES, TILE_M, enumerate_configs
+from ..generator.types import DTYPES, FAMILIES, Epilogue, Schedule, Scheduler, parse_layout
+from .grouping import Group
 
 _BF16 = DTYPES["bf16"]
-MAX_STAGES: Final = 12
-SPILL_REGISTERS: Final = 256
-"""Accumulator registers per consumer thread from which a kernel spills; such kernels enter only as required ones."""
+DIRECT_FAMILIES: Final = ("TTT", "NNT", "NTT")
+"""Families that get the cover's TNT kernels, besides TNT itself."""
+SWAPPED_FAMILIES: Final = ("NNN", "TTN", "NTN")
+"""Families that get the cover's TNN kernels, besides TNN itself: they run swapped for row-major outputs."""
+NOTHING: Final = 1e-9
+"""A gain in summed relative speed below this is rounding."""
+UNIFORM_SHARE: Final = 0.25
+"""Least share of a catalogue that is drawn uniformly from the paper's space."""
 
 
-@dataclass(frozen=True)
-class Tile:
-    """One tile of the catalogue and how many kernels it gets."""
+def relative_speeds(groups: Sequence[Group]) -> pd.DataFrame:
+    """Oracle time over each kernel's best time on each problem.
 
-    family: str
-    m: int
-    n: int
-    k: int
-    kernels: int
-    """Kernels to choose in all, unless the required ones are already more."""
-
-
-TILES: Final = tuple(
-    Tile(family, *numbers)
-    for family, rows in (
-        ("TNT", (
-            (64, 16, 64, 8), (64, 16, 128, 26), (64, 32, 64, 8), (64, 32, 128, 20), (64, 64, 64, 12), (64, 64, 128, 22),
-            (64, 80, 64, 8), (64, 128, 64, 14), (64, 128, 128, 18), (64, 192, 128, 16), (64, 256, 64, 14),
-            (64, 256, 128, 10), (128, 32, 128, 10), (128, 64, 64, 14), (128, 64, 128, 20), (128, 96, 64, 10),
-            (128, 128, 64, 26), (128, 128, 128, 28), (128, 192, 64, 20), (128, 192, 128, 26), (128, 256, 64, 24),
-            (128, 256, 128, 8), (192, 128, 64, 12), (256, 64, 64, 10), (256, 128, 64, 30), (256, 192, 64, 18),
-        )),
-        ("TNN", (
-            (64, 16, 128, 22), (64, 16, 256, 18), (64, 32, 128, 24), (64, 32, 256, 14), (64, 48, 128, 12),
-            (64, 64, 64, 10), (64, 64, 128, 22), (64, 128, 64, 10), (128, 16, 128, 16), (128, 32, 128, 18),
-            (128, 64, 64, 12), (128, 64, 128, 16), (128, 128, 64, 14),
-        )),
-    )
-    for numbers in rows
-)  # fmt: skip
-"""Tiles of the first campaign. TNT kernels run TNT problems as they are, TNN kernels run them with operands swapped."""
-
-WINNERS: Final = (
-    ("TNT", 256, 192, 64, 1, 2), ("TNT", 256, 128, 64, 1, 1), ("TNT", 128, 256, 64, 2, 1), ("TNT", 128, 128, 64, 1, 1),
-    ("TNT", 64, 128, 128, 2, 1), ("TNT", 128, 192, 64, 1, 1), ("TNT", 64, 64, 128, 1, 1), ("TNN", 64, 32, 128, 1, 1),
-    ("TNN", 64, 16, 256, 1, 1), ("TNN", 64, 16, 128, 2, 1), ("TNN", 128, 16, 128, 1, 1),
-)  # fmt: skip
-"""Tile and cluster of kernels that won in a first hand-chosen measurement; all their schedule neighbours are taken."""
-
-_CLUSTERS: Final = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4))
-_RARE_CLUSTERS: Final = ((2, 4), (4, 2), (8, 1), (1, 8), (4, 4), (16, 1))
+    Returns
+    -------
+    pandas.DataFrame
+        One row a group, one column a kernel (kernel_id, ascending); values up to 1, 0 where a kernel was not measured.
+    """
+    best = {
+        number: pd.Series(group.oracle_us / group.time_us).groupby(group.kernel_id).max().clip(upper=1.0)
+        for number, group in enumerate(groups)
+    }
+    return pd.DataFrame(best).T.fillna(0.0).sort_index(axis=1)
 
 
-def choose_kernels(picks: pd.DataFrame, problems: pd.DataFrame, seed: int = 0, alpha: float = 0.75) -> Columns:
-    """Choose the BF16 kernels of the first catalogue.
+def cover(groups: Sequence[Group], counts: Mapping[str, int]) -> list[int]:
+    """Choose measured kernels greedily so that the best chosen one leaves the least regret, averaged over problems.
 
-    Required first: every valid schedule variant of nvMMH's first picks on the evaluation problems (and of the pick that
-    it predicts to be fastest), its most frequent first picks on the training problems, the neighbours of known
-    winners, and every schedule of the TNN tiles, which small M lives on. Then each tile of ``TILES`` is filled up: a
-    share ``alpha`` by static score, the rest at random, stratified over schedules, clusters and stages.
+    Each step takes the kernel that raises the mean of (oracle / best chosen time) most, of the families that have not
+    had their count yet. That mean is submodular in the chosen set, so a single family's greedy choice reaches at
+    least 1 - 1/e of the best possible. Once nothing more can be gained, a second cover begins with the kernels that
+    are left, and so on.
 
     Parameters
     ----------
-    picks
-        :func:`nvmmh.query` over ``problems``.
-    problems
-        Columns M, N, K, split.
-    seed
-        Seed of ties and of the stratified draw.
-    alpha
-        Share taken by score.
+    groups
+        Measured problems; usually the training ones.
+    counts
+        Kernels to choose by family, e.g. ``{"TNT": 190, "TNN": 190}``.
+
+    Returns
+    -------
+    list of int
+        kernel_id in the order of choice.
+
+    Raises
+    ------
+    DataError
+        If a family has fewer measured kernels than asked for.
+    """
+    speeds = relative_speeds(groups)
+    family = _measured(groups)["family"].reindex(speeds.columns).to_numpy()
+    value, kernels = speeds.to_numpy(), speeds.columns.to_numpy()
+    left = {FAMILIES.index(parse_layout(name)): count for name, count in counts.items()}
+    for code, count in left.items():
+        if count > (family == code).sum():
+            raise DataError(f"{count} kernels of {FAMILIES[code]} are wanted, {(family == code).sum()} are measured")
+    reached = np.zeros(len(value))
+    open_ = np.isin(family, [code for code, count in left.items() if count > 0])
+    chosen: list[int] = []
+    while open_.any():
+        gain = np.where(open_, np.maximum(value - reached[:, None], 0.0).sum(axis=0), -1.0)
+        if gain.max() < NOTHING:
+            reached[:] = 0.0
+            gain = np.where(open_, value.sum(axis=0), -1.0)
+        best = int(gain.argmax())
+        chosen.append(int(kernels[best]))
+        reached = np.maximum(reached, value[:, best])
+        open_[best] = False
+        left[family[best]] -= 1
+        if left[family[best]] == 0:
+            open_ &= family != family[best]
+    return chosen
+
+
+def neighbours(configs: Columns) -> Columns:
+    """List every valid kernel that differs from one of ``configs`` in one knob.
+
+    Knobs: tile_m and tile_n one step along the extended grid (64 and 16), tile_k halved or doubled, the cluster (one
+    side halved or doubled, or the sides exchanged), one stage more or fewer, and the mainloop schedule, the epilogue
+    schedule or the tile scheduler replaced. Where a larger tile leaves no room for the stages, they are lowered to
+    the most that fit.
 
     Returns
     -------
     Columns
-        ``CONFIG_COLUMNS``, unique rows, grouped by family and tile.
+        ``CONFIG_COLUMNS``, unique, without ``configs`` themselves.
     """
-    rng = np.random.default_rng(seed)
-    required = _required(picks, problems)
-    shapes = problems.loc[problems["split"] == "train", ["M", "N", "K"]].drop_duplicates()
-    parts: list[Columns] = []
-    for number, tile in enumerate(TILES):
-        mine = col.take(required, _of_tile(required, tile))
-        room = max(tile.kernels - col.size(mine), 0)
-        pool = _without(_pool(tile, mine, _CLUSTERS), mine)
-        order = np.lexsort((rng.random(col.size(pool)), -static_score(pool, _problems(shapes, tile))))
-        top = col.take(pool, order[: round(alpha * room)])
-        rare = _pool(tile, mine, (*_CLUSTERS, _RARE_CLUSTERS[number % len(_RARE_CLUSTERS)]))
-        rest = _stratified(_without(rare, col.concat([mine, top])), room - col.size(top), rng)
-        parts += [mine, top, rest]
-    return col.concat(parts)
+    base = {name: configs[name] for name in col.CONFIG_COLUMNS}
+    parts = []
+    for name, steps in (("tile_m", TILE_M), ("tile_n", EXTENDED_TILE_N), ("tile_k", TILE_K), ("stages", STAGES),
+                        ("cluster_m", CLUSTER), ("cluster_n", CLUSTER)):  # fmt: skip
+        parts += [_stepped(base, name, steps, step) for step in (-1, 1)]
+    parts.append(base | {"cluster_m": base["cluster_n"], "cluster_n": base["cluster_m"]})
+    for name, values in (("schedule", Schedule), ("epilogue", Epilogue), ("scheduler", Scheduler)):
+        parts += [base | {name: np.full_like(base[name], value)} for value in values]
+    pool = unique(col.concat(parts))
+    pool["stages"] = np.minimum(pool["stages"], np.where(deepest(pool) > 0, deepest(pool), pool["stages"]))
+    pool = unique(col.take(pool, valid_mask(pool, _BF16)))
+    return without(pool, base)
 
 
-def static_score(configs: Columns, problems: list[Problem], sm_count: int = 132) -> NDArray[np.float64]:
-    """Mean over problems of wave efficiency x stages x sqrt(tile_m tile_n tile_k) (arXiv 2609.35587).
+def _stepped(configs: Columns, name: str, grid: Sequence[int], step: int) -> Columns:
+    """Move one column by ``step`` along its grid; rows that would leave the grid are left out."""
+    steps = np.array(grid, dtype=np.int32)
+    position = np.searchsorted(steps, configs[name]) + step
+    inside = (position >= 0) & (position < len(steps))
+    moved = col.take(configs, inside)
+    return moved | {name: steps[position[inside]]}
 
-    Tiles that only fill up a cluster take up their wave but do not count as useful.
+
+def uniform_sample(layout: str, count: int, seed: int, exclude: Columns | None = None) -> Columns:
+    """Draw ``count`` different kernels, every one equally likely, from the paper's space of a family.
 
     Parameters
     ----------
-    configs
-        Kernels; those of family TNN are taken to run swapped.
-    problems
-        Problems to average over.
-    sm_count
-        Multiprocessors; one resident CTA on each.
+    layout
+        Family to draw from, e.g. ``"TTT"``.
+    count
+        How many kernels.
+    seed
+        Seed of the draw.
+    exclude
+        Kernels that are not drawn, because they are there already.
     """
-    swapped = (configs["family"] == FAMILIES.index("TNN")).astype(np.int32)
-    launched = col.with_launch(configs, swapped=swapped)
-    waves = np.zeros(col.size(configs))
-    for problem in problems:
-        padded_m, padded_n = tile_counts(launched, problem)
-        size_m, size_n = effective_sizes(launched, problem)
-        tiles = ceil_div(size_m, configs["tile_m"]) * ceil_div(size_n, configs["tile_n"])
-        waves += tiles / (ceil_div(padded_m * padded_n, sm_count) * sm_count)
-    volume = configs["tile_m"].astype(np.float64) * configs["tile_n"] * configs["tile_k"]
-    return np.asarray(waves / max(len(problems), 1) * configs["stages"] * np.sqrt(volume))
+    space = enumerate_configs(layout, space="paper")
+    if exclude is not None:
+        space = without(space, exclude)
+    chosen = np.random.default_rng(seed).choice(col.size(space), count, replace=False)
+    return col.take(space, np.sort(chosen))
+
+
+def transfer(configs: Columns, family: str) -> Columns:
+    """Return the same kernels in another family, without those that are not valid there."""
+    code = np.full(col.size(configs), FAMILIES.index(parse_layout(family)), dtype=np.int32)
+    moved = {name: configs[name] for name in col.CONFIG_COLUMNS} | {"family": code}
+    return col.take(moved, valid_mask(moved, _BF16))
+
+
+def family_catalogue(groups: Sequence[Group], per_family: int = 250, seed: int = 0) -> Columns:
+    """Choose kernels for the six families other than TNT and TNN from measurements of those two.
+
+    Three quarters of each family are a cover, transferred: the direct families TTT, NNT and NTT take TNT kernels, the
+    families that serve the same layouts swapped, NNN, TTN and NTN, take TNN kernels. The cover is chosen for both
+    together. At least ``UNIFORM_SHARE`` is drawn uniformly from the family's own part of the paper's space.
+
+    Parameters
+    ----------
+    groups
+        Measured TNT problems; usually the training ones.
+    per_family
+        Kernels of each family.
+    seed
+        Seed of the uniform draws.
+
+    Returns
+    -------
+    Columns
+        ``CONFIG_COLUMNS``, family by family, the cover first and in its order.
+    """
+    covering = per_family - int(np.ceil(UNIFORM_SHARE * per_family))
+    chosen = cover(groups, {"TNT": covering, "TNN": covering})
+    configs = _measured(groups).loc[chosen]
+    parts = []
+    for source, families in (("TNT", DIRECT_FAMILIES), ("TNN", SWAPPED_FAMILIES)):
+        rows = configs[configs["family"] == FAMILIES.index(source)]
+        columns = {name: rows[name].to_numpy(dtype=np.int32) for name in col.CONFIG_COLUMNS}
+        for family in families:
+            moved = transfer(columns, family)
+            rest = per_family - col.size(moved)
+            parts += [moved, uniform_sample(family, rest, seed * len(FAMILIES) + FAMILIES.index(family), moved)]
+    return col.concat(parts)
+
+
+def _measured(groups: Sequence[Group]) -> pd.DataFrame:
+    """Configuration of every measured kernel, by kernel_id."""
+    parts = [
+        pd.DataFrame({name: group.columns[name] for name in col.CONFIG_COLUMNS}, index=group.kernel_id)
+        for group in groups
+    ]
+    listed = pd.concat(parts)
+    return listed[~listed.index.duplicated()]
 
 
 def deepest(configs: Columns) -> NDArray[np.int32]:
     """Most mainloop stages (at most 12) that fit each row's shared memory, whatever its ``stages`` says; 0 if not 2."""
     best = np.zeros(col.size(configs), dtype=np.int32)
-    for stages in range(2, MAX_STAGES + 1):
+    for stages in range(2, STAGES[-1] + 1):
         trial = configs | {"stages": np.full(col.size(configs), stages, dtype=np.int32)}
         fits = tensor_bytes(trial, _BF16) + SHARED_MEMORY_RESERVE <= SHARED_MEMORY_LIMIT
         best[fits] = stages
     return best
 
 
-def _required(picks: pd.DataFrame, problems: pd.DataFrame) -> Columns:
-    """Kernels that must be in: valid variants of nvMMH's picks and neighbours of winners, on tiles of ``TILES``."""
-    splits = picks.merge(problems[["M", "N", "K", "split"]].drop_duplicates(), on=["M", "N", "K"])
-    evaluation, training = splits[splits["split"] == "eval"], splits[splits["split"] == "train"]
-    fastest = evaluation.loc[evaluation.groupby(["M", "N", "K"])["predicted_us"].idxmin()]
-    kernel = ["tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "stages", "splits"]
-    uses = training[training["rank"] == 0].groupby(kernel).size()
-    frequent = uses[uses >= 5].reset_index()
-    wanted = pd.concat([evaluation[evaluation["rank"] == 0], fastest, frequent])[kernel].drop_duplicates()
-    variants = schedule_variants(wanted.assign(swizzle=1, raster=0))
-    parts = [{name: variants[name] for name in col.CONFIG_COLUMNS}]
-    for family, m, n, k, cluster_m, cluster_n in WINNERS:
-        parts.append(_grid(family, (m, n, k), ((cluster_m, cluster_n),)))
-    parts += [_grid(t.family, (t.m, t.n, t.k), ((1, 1),)) for t in TILES if t.family == "TNN"]
-    configs = col.concat(parts)
-    configs["stages"] = np.where(configs["stages"] == 0, deepest(configs), configs["stages"]).astype(np.int32)
-    configs = col.take(configs, valid_mask(configs, _BF16))
-    on_grid = np.logical_or.reduce([_of_tile(configs, tile) for tile in TILES])
-    return _unique(col.take(configs, on_grid))
-
-
-def _grid(family: str, tile: tuple[int, int, int], clusters: tuple[tuple[int, int], ...]) -> Columns:
-    """Every schedule variant x cluster of one tile, with ``stages`` 0."""
-    rows = [
-        (*tile, cluster_m, cluster_n, 0, *variant, FAMILIES.index(family), 0)
-        for variant in SCHEDULE_VARIANTS
-        for cluster_m, cluster_n in clusters
-    ]
-    table = np.array(rows, dtype=np.int32)
-    return {name: table[:, i].copy() for i, name in enumerate(col.CONFIG_COLUMNS)}
-
-
-def _pool(tile: Tile, required: Columns, clusters: tuple[tuple[int, int], ...]) -> Columns:
-    """Kernels a tile may be filled with: the given clusters, the deepest and one shallow stage count."""
-    grid = _grid(tile.family, (tile.m, tile.n, tile.k), clusters)
-    depth = deepest(grid)
-    # Few distinct counts keep the unit cheap to compile, so the shallow one is a required kernel's where there is one.
-    shallow = int(np.bincount(required["stages"]).argmax()) if col.size(required) else 0
-    if not 2 <= shallow < depth.max():
-        shallow = max(2, int(depth.max()) // 2)
-    parts = [grid | {"stages": depth}, grid | {"stages": np.minimum(depth, shallow)}]
-    pool = _unique(col.concat(parts))
-    keep = valid_mask(pool, _BF16) & (accumulator_registers(pool) < SPILL_REGISTERS)
-    return col.take(pool, keep)
-
-
-def _stratified(pool: Columns, count: int, rng: np.random.Generator) -> Columns:
-    """Draw ``count`` rows one by one, each time from the rows whose schedule, cluster and stages were drawn least."""
-    rows = col.size(pool)
-    keys = (
-        pool["schedule"] * 4 + pool["epilogue"] * 2 + pool["scheduler"],
-        pool["cluster_m"] * 32 + pool["cluster_n"],
-        pool["stages"],
-    )
-    taken = np.zeros(rows, dtype=np.bool_)
-    uses = np.zeros((len(keys), rows))
-    for _ in range(min(count, rows)):
-        cost = uses.sum(axis=0) + rng.random(rows) * 0.5 + np.where(taken, np.inf, 0.0)
-        row = int(cost.argmin())
-        taken[row] = True
-        for use, key in zip(uses, keys, strict=True):
-            use[key == key[row]] += 1
-    return col.take(pool, taken)
-
-
-def _problems(shapes: pd.DataFrame, tile: Tile) -> list[Problem]:
-    """Training problems that a tile is meant for: TNN kernels (swapped) serve M up to 128."""
-    if tile.family == "TNN":
-        shapes = shapes[shapes["M"] <= 128]
-    return [Problem(int(m), int(n), int(k)) for m, n, k in shapes[["M", "N", "K"]].itertuples(index=False)]
-
-
-def _of_tile(configs: Columns, tile: Tile) -> NDArray[np.bool_]:
-    return np.asarray(
-        (configs["family"] == FAMILIES.index(tile.family))
-        & (configs["tile_m"] == tile.m)
-        & (configs["tile_n"] == tile.n)
-        & (configs["tile_k"] == tile.k)
-    )
-
-
-def _unique(configs: Columns) -> Columns:
+def unique(configs: Columns) -> Columns:
+    """Keep the first of equal kernels."""
     frame = pd.DataFrame(configs)[list(col.CONFIG_COLUMNS)]
     return col.take(configs, ~frame.duplicated().to_numpy())
 
 
-def _without(pool: Columns, taken: Columns) -> Columns:
-    """Rows of ``pool`` that are not in ``taken``."""
+def without(pool: Columns, taken: Columns) -> Columns:
+    """Keep the rows of ``pool`` that are not in ``taken``."""
     names = list(col.CONFIG_COLUMNS)
     joined = pd.concat([pd.DataFrame(taken)[names], pd.DataFrame(pool)[names]])
     return col.take(pool, ~joined.duplicated().to_numpy()[col.size(taken) :])

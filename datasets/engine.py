@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -31,8 +32,6 @@ FLAGS: Final = (
 
 PROBE_SLOT: Final = -1
 NULL_SLOT: Final = -2
-FLUSH_BYTES: Final = 192_000_000
-"""Written before every timed launch; more than three times an H200's 60 MB of L2."""
 TOLERANCE: Final = 1e-2
 """atol and rtol of the verification."""
 
@@ -50,17 +49,27 @@ class EngineLost(MeasurementError):
     """The CUDA context is lost; the process must be replaced."""
 
 
+@dataclass(frozen=True)
+class Conditions:
+    """What precedes every timed launch of a batch."""
+
+    flush_bytes: int
+    """Bytes written to flush L2; 0 for an untimed launch of the same slot instead, which leaves its operands warm."""
+    gaps_us: NDArray[np.float64] | None = None
+    """Time that the GPU is idle right before each launch, one a launch, microseconds; None to launch at once."""
+
+
 class Engine(Protocol):
     """What the measuring loop needs. Slots are numbered from 0 in the order they are added to a problem."""
 
     def info(self) -> dict[str, Any]:
-        """Describe GPU and software: at least gpu, sm_count, clock_khz, memory_clock_khz, memory_bus_bits."""
+        """Describe GPU and software: at least gpu, sm_count, l2_bytes, clock_khz, memory_clock_khz, memory_bus_bits."""
 
     def open_kernels(self, kernels: list[str]) -> NDArray[np.int32]:
         """Load kernels by name; returns [kernel, (unit, index)], -1 for a kernel that was not built."""
 
-    def set_problem(self, m: int, n: int, k: int, layout: str, seed: int) -> None:
-        """Start a problem with operands drawn from ``seed``; drops all slots."""
+    def set_problem(self, m: int, n: int, k: int, layout: str, seed: int, placement: int = 0) -> None:
+        """Start a problem with operands drawn from ``seed``, each ``placement`` (0 to 7) moved; drops all slots."""
 
     def add(self, items: NDArray[np.void]) -> NDArray[np.int32]:
         """Prepare candidates (``ITEM``) in new slots; returns CrStatus values (0: ready)."""
@@ -68,14 +77,19 @@ class Engine(Protocol):
     def add_blas(self, most: int) -> list[str]:
         """Add cuBLASLt's answers as new slots, best first; returns their descriptions."""
 
-    def verify(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Run each slot once; returns CrStatus values and numbers of wrong elements."""
+    def verify(
+        self, slots: NDArray[np.int32], conditions: Conditions
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
+        """Launch slots in this order and check every output, poisoned before.
 
-    def time(self, slots: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Launch slots in this order with cold operands; returns CUPTI times (microseconds), NaN if a launch failed."""
+        Returns CrStatus values, numbers of wrong elements, and times as :meth:`time` does.
+        """
 
-    def graph_time(self, slots: NDArray[np.int32], rounds: int) -> NDArray[np.float64]:
-        """Time the same by events around nodes of a captured graph; [rounds, slots], microseconds."""
+    def time(self, slots: NDArray[np.int32], conditions: Conditions) -> NDArray[np.float64]:
+        """Launch slots in this order; returns CUPTI times (microseconds), NaN if a launch failed."""
+
+    def graph_time(self, slots: NDArray[np.int32], rounds: int, conditions: Conditions) -> NDArray[np.float64]:
+        """Time the same by events around nodes of a captured graph, without gaps; [rounds, slots], microseconds."""
 
 
 def build_engine(out_dir: str | Path, nvcc: str = "nvcc") -> Path:
@@ -121,8 +135,8 @@ class _Options(ctypes.Structure):
 
     _fields_ = (
         ("status_file", ctypes.c_char_p), ("library_directories", ctypes.c_char_p),
-        ("flush_bytes", ctypes.c_uint64), ("workspace_bytes", ctypes.c_uint64),
-        ("workspace_limit", ctypes.c_uint64), ("blas_workspace_bytes", ctypes.c_uint64),
+        ("workspace_bytes", ctypes.c_uint64), ("workspace_limit", ctypes.c_uint64),
+        ("blas_workspace_bytes", ctypes.c_uint64),
         ("atol", ctypes.c_float), ("rtol", ctypes.c_float),
     )  # fmt: skip
 
@@ -156,7 +170,7 @@ class CudaEngine:
         self._units: dict[str, int] = {}
         self._manifest: pd.DataFrame | None = None
         options = _Options(
-            str(status_file).encode(), ":".join(library_directories()).encode(), FLUSH_BYTES,
+            str(status_file).encode(), ":".join(library_directories()).encode(),
             256 << 20, 8 << 30, 64 << 20, TOLERANCE, TOLERANCE,
         )  # fmt: skip
         self._call("engine_open", ctypes.byref(options))
@@ -214,10 +228,11 @@ class CudaEngine:
             places[row] = self._units[unit], int(index)
         return places
 
-    def set_problem(self, m: int, n: int, k: int, layout: str, seed: int) -> None:
+    def set_problem(self, m: int, n: int, k: int, layout: str, seed: int, placement: int = 0) -> None:
         """See :class:`Engine`."""
         numbers = (ctypes.c_int32(m), ctypes.c_int32(n), ctypes.c_int32(k))
-        self._call("engine_set_problem", *numbers, layout.encode(), ctypes.c_uint64(seed))
+        chosen = (ctypes.c_uint64(seed), ctypes.c_int32(placement))
+        self._call("engine_set_problem", *numbers, layout.encode(), *chosen)
 
     def add(self, items: NDArray[np.void]) -> NDArray[np.int32]:
         """See :class:`Engine`."""
@@ -236,26 +251,36 @@ class CudaEngine:
         """Return what cuBLASLt says of a slot's algorithm."""
         return self._text("engine_blas_description", ctypes.c_int32(slot))
 
-    def verify(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def verify(
+        self, slots: NDArray[np.int32], conditions: Conditions
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
         """See :class:`Engine`."""
-        slots = np.ascontiguousarray(slots, dtype=np.int32)
         statuses, wrong = np.zeros(len(slots), dtype=np.int32), np.zeros(len(slots), dtype=np.int64)
-        self._call("engine_verify", _pointer(slots), ctypes.c_int32(len(slots)), _pointer(statuses), _pointer(wrong))
-        return statuses, wrong
+        times = self._batch("engine_verify", slots, conditions, _pointer(statuses), _pointer(wrong))
+        return statuses, wrong, times
 
-    def time(self, slots: NDArray[np.int32]) -> NDArray[np.float64]:
+    def time(self, slots: NDArray[np.int32], conditions: Conditions) -> NDArray[np.float64]:
         """See :class:`Engine`."""
+        return self._batch("engine_time", slots, conditions)
+
+    def _batch(
+        self, function: str, slots: NDArray[np.int32], conditions: Conditions, *outputs: ctypes.c_void_p
+    ) -> NDArray[np.float64]:
         slots = np.ascontiguousarray(slots, dtype=np.int32)
+        gaps = None if conditions.gaps_us is None else np.ascontiguousarray(conditions.gaps_us, dtype=np.float64)
+        if gaps is not None and gaps.shape != slots.shape:
+            raise MeasurementError(f"{len(slots)} launches need as many gaps, not an array of shape {gaps.shape}")
         result = np.full(len(slots), np.nan)
-        self._call("engine_time", _pointer(slots), ctypes.c_int32(len(slots)), _pointer(result))
+        given = ctypes.c_uint64(conditions.flush_bytes), None if gaps is None else _pointer(gaps)
+        self._call(function, _pointer(slots), ctypes.c_int32(len(slots)), *given, *outputs, _pointer(result))
         return result
 
-    def graph_time(self, slots: NDArray[np.int32], rounds: int) -> NDArray[np.float64]:
+    def graph_time(self, slots: NDArray[np.int32], rounds: int, conditions: Conditions) -> NDArray[np.float64]:
         """See :class:`Engine`."""
         slots = np.ascontiguousarray(slots, dtype=np.int32)
         result = np.full((rounds, len(slots)), np.nan)
-        count = ctypes.c_int32(len(slots))
-        self._call("engine_graph_time", _pointer(slots), count, ctypes.c_int32(rounds), _pointer(result))
+        count, flush_bytes = ctypes.c_int32(len(slots)), ctypes.c_uint64(conditions.flush_bytes)
+        self._call("engine_graph_time", _pointer(slots), count, flush_bytes, ctypes.c_int32(rounds), _pointer(result))
         return result
 
     def check_reference(self) -> float:

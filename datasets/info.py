@@ -9,9 +9,24 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from ..generator import CONFIG_COLUMNS, DataError, names, parse_dtype
-from .problems import Shape, held_out_shapes, near_held_out
-from .tables import CANDIDATE_KEY, SCHEMA, TIMED, Tables, best_time, conform
+from ..generator import (
+    CONFIG_COLUMNS,
+    FAMILIES,
+    SWIZZLES,
+    CutlassRankerError,
+    DataError,
+    Decomposition,
+    Problem,
+    Raster,
+    Scheduler,
+    names,
+    parse_dtype,
+    require_supported,
+    swap_family,
+)
+from .problems import SPLITS, leaks
+from .protocol import MODES, OPERANDS
+from .tables import CANDIDATE_KEY, PROBLEM_KEY, PURPOSES, SCHEMA, TIMED, Tables, best_time, conform
 
 LONG_US: Final = 20.0
 """Rows longer than this are hardly touched by the timer's resolution, microseconds."""
@@ -149,11 +164,14 @@ class Finding:
 
 
 def data_check(tables: Tables) -> list[Finding]:
-    """Check schema, ids, ranges, duplicates, roofline floor and splits; an empty list means sound."""
+    """Check schema, ids, duplicates, names, problems, layouts, launches, ranges, roofline floor, campaigns and splits.
+
+    An empty list means sound.
+    """
     found = list(_schema(tables))
     if found:
         return found
-    for check in (_ids, _duplicates, _names, _ranges, _floor, _splits):
+    for check in (_ids, _duplicates, _names, _problems, _layouts, _launches, _ranges, _floor, _campaigns, _splits):
         found += check(tables)
     return found
 
@@ -184,7 +202,7 @@ def _ids(tables: Tables) -> Iterator[Finding]:
 def _duplicates(tables: Tables) -> Iterator[Finding]:
     keys: dict[str, list[list[str]]] = {
         "kernels": [["kernel_id"], ["name"]],
-        "problems": [["problem_id"], ["M", "N", "K", "layout", "dtype"]],
+        "problems": [["problem_id"], list(PROBLEM_KEY)],
         "measurements": [[*CANDIDATE_KEY, "campaign_id"]],
         "baselines": [["problem_id", "method", "campaign_id"]],
         "nvmmh": [["problem_id", "rank"]],
@@ -205,6 +223,55 @@ def _names(tables: Tables) -> Iterator[Finding]:
         wrong = (dtype == kind) & (expected != tables.kernels["name"])
         yield from _count(ERROR, "kernels", "name does not match the configuration", wrong)
     yield from _count(ERROR, "kernels", "name is not a procedural name", dtype.isna())
+
+
+def _problems(tables: Tables) -> Iterator[Finding]:
+    """Problems that make no sense or that TMA cannot take."""
+    refused = [_refused(row) for row in tables.problems.itertuples()]
+    broken = pd.Series(refused, index=tables.problems.index, dtype=bool)
+    yield from _count(ERROR, "problems", "not a problem that the kernels can take", broken)
+
+
+def _refused(row: Any) -> bool:
+    try:
+        require_supported(Problem(row.M, row.N, row.K, row.layout, row.dtype))
+    except CutlassRankerError:
+        return True
+    return row.layout not in FAMILIES
+
+
+def _layouts(tables: Tables) -> Iterator[Finding]:
+    """Kernels of a family that does not serve the layout of their problem, directly or swapped as the row says."""
+    family = tables.kernels.set_index("kernel_id")["family"].map(dict(enumerate(FAMILIES)))
+    layout = tables.problems.set_index("problem_id")["layout"]
+    turned = layout.map({family: swap_family(family) for family in FAMILIES})
+    for table in ("measurements", "nvmmh_variants"):
+        frame = getattr(tables, table)
+        needed = frame["problem_id"].map(layout)
+        if "swapped" in frame:
+            needed = needed.where(frame["swapped"] == 0, frame["problem_id"].map(turned))
+        wrong = frame["kernel_id"].map(family) != needed
+        yield from _count(ERROR, table, "the kernel's family does not serve the problem's layout", wrong)
+
+
+def _launches(tables: Tables) -> Iterator[Finding]:
+    """Launches that do not exist, or that the kernel's scheduler does not have."""
+    stream_k = tables.kernels.loc[tables.kernels["scheduler"] == Scheduler.STREAM_K, "kernel_id"]
+    for table in ("measurements", "nvmmh_variants"):
+        frame = getattr(tables, table)
+        split = frame["decomposition"] == Decomposition.SPLIT_K
+        broken = (
+            ~frame["raster"].isin(list(Raster))
+            | ~frame["swizzle"].isin(SWIZZLES)
+            | ~frame["decomposition"].isin(list(Decomposition))
+            | (frame["splits"] < 1)
+            | (split != (frame["splits"] > 1))
+        )
+        yield from _count(ERROR, table, "not a launch", broken)
+        decomposed = (frame["decomposition"] != Decomposition.HEURISTIC) & ~frame["kernel_id"].isin(stream_k)
+        yield from _count(ERROR, table, "a decomposition without the Stream-K scheduler", decomposed)
+    swapped = ~tables.measurements["swapped"].isin([0, 1])
+    yield from _count(ERROR, "measurements", "swapped is neither 0 nor 1", swapped)
 
 
 def _ranges(tables: Tables) -> Iterator[Finding]:
@@ -228,30 +295,34 @@ def _ranges(tables: Tables) -> Iterator[Finding]:
 
 
 def _floor(tables: Tables) -> Iterator[Finding]:
-    """Times below what the hardware could do: 2MNK at peak, A and B read once at peak bandwidth."""
+    """Times below what the hardware could do: 2MNK at peak; with cold operands, A and B read once at peak bandwidth."""
     sizes = tables.problems.set_index("problem_id")[["M", "N", "K"]].astype(np.float64)
     flop_us = 2 * sizes["M"] * sizes["N"] * sizes["K"] / PEAK_FLOPS * 1e6
     read_us = 2 * (sizes["M"] + sizes["N"]) * sizes["K"] / PEAK_BANDWIDTH * 1e6
-    floor = pd.concat([flop_us, read_us], axis=1).max(axis=1)
-    rows = tables.measurements
-    below = best_time(rows) < rows["problem_id"].map(floor)
-    yield from _count(ERROR, "measurements", "faster than the roofline", below)
-    below = tables.baselines["time_us"] < tables.baselines["problem_id"].map(floor)
-    yield from _count(ERROR, "baselines", "faster than the roofline", below)
+    cold = tables.campaigns.loc[tables.campaigns["operands"] == "cold", "campaign_id"]
+    for table in ("measurements", "baselines"):
+        rows = getattr(tables, table)
+        time = best_time(rows) if "retake_us" in rows else rows["time_us"]
+        read = rows["problem_id"].map(read_us).where(rows["campaign_id"].isin(cold), 0.0)
+        floor = np.fmax(rows["problem_id"].map(flop_us), read)
+        yield from _count(ERROR, table, "faster than the roofline", time < floor)
+
+
+def _campaigns(tables: Tables) -> Iterator[Finding]:
+    """Unknown purposes and conditions; main campaigns that were not measured under the same ones."""
+    campaigns = tables.campaigns
+    for column, allowed in (("purpose", PURPOSES), ("operands", OPERANDS), ("mode", MODES)):
+        broken = ~campaigns[column].isin(allowed)
+        yield from _count(ERROR, "campaigns", f"{column} is none of {', '.join(allowed)}", broken)
+    conditions = campaigns.loc[campaigns["purpose"] == "main", ["operands", "mode"]].drop_duplicates()
+    if len(conditions) > 1:
+        yield Finding(ERROR, "campaigns", "main campaigns differ in operands or mode", len(conditions))
 
 
 def _splits(tables: Tables) -> Iterator[Finding]:
-    """Unknown splits, base shapes on both sides, training shapes that are held out or too near."""
+    """Unknown splits; training problems whose base shape is held out, or is or comes near one that is evaluated on."""
     problems = tables.problems
-    yield from _count(ERROR, "problems", "split is neither train nor eval", ~problems["split"].isin(["train", "eval"]))
-    sides = problems.groupby(["M", "N", "K"])["split"].transform("nunique")
-    yield from _count(ERROR, "problems", "a base shape is in both splits", sides > 1)
-    held = held_out_shapes() | set(_shapes(problems[problems["split"] == "eval"]))
-    training = problems[problems["split"] == "train"]
-    near = [near_held_out(shape, held) is not None for shape in _shapes(training)]
-    leaked = pd.Series(near, index=training.index, dtype=bool)
+    unknown = ~problems["split"].isin(SPLITS)
+    yield from _count(ERROR, "problems", f"split is none of {', '.join(SPLITS)}", unknown)
+    leaked = pd.Series(problems.index.isin(list(leaks(problems))), index=problems.index)
     yield from _count(ERROR, "problems", "a training shape is held out or too near a held-out one", leaked)
-
-
-def _shapes(problems: pd.DataFrame) -> list[Shape]:
-    return [(int(m), int(n), int(k)) for m, n, k in problems[["M", "N", "K"]].itertuples(index=False)]

@@ -1,14 +1,13 @@
-"""The measurement protocol of one problem: verify, look, race, first pass, launches of the best, retake, baseline.
+"""The course of measuring one problem: look, race, first pass, launches of the best, retake, final, baseline.
 
 Everything here is the same for the real engine and a simulated one. Each batch is one call into the engine; its rows
-are written before the next begins.
+are written before the next begins. Numbers and formulas are in :mod:`.protocol`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -18,46 +17,14 @@ from numpy.typing import NDArray
 from ..generator import LAUNCH_COLUMNS, Columns, MeasurementError, Problem, enumerate_launches, swap_family
 from ..generator import columns as col
 from ..generator.types import FAMILIES
-from .engine import ITEM, NULL_SLOT, PROBE_SLOT, Engine, EngineFailure
-from .records import KEY, Phase, Recorder, Status, is_final, latest, new_rows
-from .status import NO_KERNEL, StatusFile
+from .engine import ITEM, EngineFailure
+from .meter import Meter
+from .protocol import final_launches, final_times, floor_us, interleave, summarise
+from .records import KEY, Phase, Status, is_final, latest, new_rows
+from .status import NO_KERNEL
 
 KEY_COLUMNS: Final = ("kernel_id", "swapped", *LAUNCH_COLUMNS)
-TENSOR_FLOPS_PER_CLOCK: Final = 4096
-"""Dense BF16 floating-point operations of one SM90 SM per clock."""
-
-
-H200_CLOCK_KHZ: Final = 1_980_000
-H200_BANDWIDTH: Final = 4.92e12
-"""Highest clock and nominal bytes per second of an H200, where the driver does not tell (virtual machines)."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """Numbers of the protocol."""
-
-    launches: int = 10
-    """Timed launches of a candidate that takes ``small_us`` or longer; the median counts."""
-    small_launches: int = 24
-    """Timed launches of a faster one; the mean of the middle half counts."""
-    small_us: float = 20.0
-    look_launches: int = 2
-    race: float = 3.0
-    """A candidate slower than this many times the best is kept with its ``look_launches``."""
-    launches_for_best: int = 16
-    """Kernels whose other launches are measured."""
-    retake_top: int = 32
-    """Candidates measured again, interleaved and with a second timer."""
-    blas_algorithms: int = 8
-    batch_s: float = 1.0
-    """GPU time that a batch is sized for; what a kill can lose."""
-    max_batch: int = 256
-    """Most candidates in a batch."""
-    probe_every_s: float = 2.0
-
-
-class Stopped(Exception):
-    """The time is spent or the run was told to stop; nothing is lost."""
+UNOPENED: Final = -2
 
 
 @dataclass
@@ -69,13 +36,16 @@ class Kernels:
     row_of: dict[int, int]
     """kernel_id to row."""
     ids: NDArray[np.int32]
+    places: NDArray[np.int32]
+    """[kernel, (unit, index)]: where the engine has opened it; -1 if it was not built, ``UNOPENED`` if not tried."""
 
     @classmethod
     def from_table(cls, table: pd.DataFrame) -> Kernels:
         """Read them from the plan's table."""
         ids = table["kernel_id"].to_numpy(dtype=np.int32)
         configs = {name: table[name].to_numpy(dtype=np.int32) for name in col.CONFIG_COLUMNS}
-        return cls(list(table["name"]), configs, {int(k): row for row, k in enumerate(ids)}, ids)
+        places = np.full((len(ids), 2), UNOPENED, dtype=np.int32)
+        return cls(list(table["name"]), configs, {int(k): row for row, k in enumerate(ids)}, ids, places)
 
     def rows(self, kernel_ids: NDArray[Any]) -> NDArray[np.intp]:
         """Rows of kernel ids."""
@@ -88,99 +58,6 @@ def keys_of(table: pd.DataFrame) -> NDArray[np.void]:
     for name in KEY_COLUMNS:
         keys[name] = table[name].to_numpy()
     return keys
-
-
-def summarise(times_us: NDArray[np.float64], small_us: float) -> tuple[float, float]:
-    """Return the time of a candidate and its relative interquartile range.
-
-    The median; under ``small_us`` the mean of the middle half of the launches, because the timer's ticks are coarse
-    against such times while starts fall anywhere between two ticks.
-    """
-    quartiles = np.quantile(times_us, (0.25, 0.5, 0.75))
-    value = float(quartiles[1])
-    if value < small_us and len(times_us) >= 4:
-        cut = len(times_us) // 4
-        value = float(np.sort(times_us)[cut : len(times_us) - cut].mean())
-    return value, float((quartiles[2] - quartiles[0]) / value)
-
-
-def floor_us(problem: Problem, info: dict[str, Any]) -> float:
-    """Return the time that no correct kernel can beat with cold operands, microseconds.
-
-    Tensor cores at the highest clock, or A and B once through DRAM at its nominal bandwidth (D may stay in L2),
-    whichever is longer, less 2%.
-    """
-    peak = info["sm_count"] * TENSOR_FLOPS_PER_CLOCK * (info["clock_khz"] or H200_CLOCK_KHZ) * 1e3
-    bandwidth = 2 * info["memory_clock_khz"] * 1e3 * info["memory_bus_bits"] / 8 or H200_BANDWIDTH
-    operand_bytes = problem.dtype.bytes * problem.k * (problem.m + problem.n)
-    return float(0.98e6 * max(problem.flops / peak, operand_bytes / bandwidth))
-
-
-def interleave(counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return an order that visits item i ``counts[i]`` times, in rounds that are shuffled each."""
-    rounds = [rng.permutation(np.flatnonzero(counts > number)) for number in range(int(counts.max(initial=0)))]
-    return np.concatenate(rounds) if rounds else np.zeros(0, dtype=np.intp)
-
-
-@dataclass
-class Meter:
-    """An engine with what belongs to a worker: status file, recorder, probe.
-
-    ``should_stop`` is asked before every batch.
-    """
-
-    engine: Engine
-    status: StatusFile
-    recorder: Recorder
-    options: Options
-    should_stop: Callable[[], bool]
-    session: int = 0
-    on_rows: Callable[[int], None] = lambda count: None
-    rng: np.random.Generator = field(default_factory=np.random.default_rng)
-    probe_us: float = np.nan
-    probed_at: float = -np.inf
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def calibrate(self) -> dict[str, Any]:
-        """Measure timer resolution, probe time and the second timer's overhead; return them with the engine's info."""
-        self.facts = self.engine.info()
-        times = self.engine.time(np.full(256, PROBE_SLOT, dtype=np.int32))
-        steps = np.diff(np.unique(np.round(times * 1e3)))
-        self.facts["timer_resolution_us"] = float(steps.min()) * 1e-3 if len(steps) else float("nan")
-        self.probe_us = self.facts["probe_us"] = float(np.median(times))
-        self.facts["probe_spread"] = summarise(times, 0.0)[1]
-        try:
-            overhead = float(np.median(self.engine.graph_time(np.full(32, NULL_SLOT, dtype=np.int32), 3)))
-        except EngineFailure as failure:
-            overhead = float("nan")
-            self.recorder.note("note", problem_id=None, text=f"second timer failed: {failure}", at_s=time.time())
-        self.facts["graph_overhead_us"] = overhead
-        return self.facts
-
-    def checkpoint(self, problem_id: int) -> None:
-        """Stop if asked to; run the probe if it is due."""
-        if self.should_stop():
-            raise Stopped
-        if time.monotonic() - self.probed_at >= self.options.probe_every_s:
-            self.batch(problem_id, np.full(3, NO_KERNEL, dtype=np.int32))
-            self.probe_us = float(np.median(self.engine.time(np.full(3, PROBE_SLOT, dtype=np.int32))))
-            self.probed_at = time.monotonic()
-
-    def batch(self, problem_id: int, keys: NDArray[Any]) -> None:
-        """Announce a batch: ``KEY`` records in the engine's order, or bare kernel ids."""
-        if keys.dtype != KEY:
-            kernel_ids = keys
-            keys = np.zeros(len(kernel_ids), dtype=KEY)
-            keys["kernel_id"] = kernel_ids
-        self.status.batch(problem_id, keys)
-
-    def write(self, rows: NDArray[np.void], fresh: int) -> None:
-        """Append rows, stamped with the time and the latest probe; ``fresh`` of them are newly final."""
-        rows["at_s"] = time.time()
-        rows["probe_us"] = self.probe_us
-        rows["session"] = self.session
-        self.recorder.rows(rows)
-        self.on_rows(fresh)
 
 
 class ProblemRun:
@@ -207,9 +84,10 @@ class ProblemRun:
         self.problem = problem
         self.rows = latest(earlier).copy()
         self.index = {key.tobytes(): i for i, key in enumerate(self.rows["key"])}
+        self.looks: dict[int, NDArray[np.float64]] = {}
         self.slots: dict[int, int] = {}
         self.next_slot = 0
-        self.floor = floor_us(problem, meter.facts)
+        self.floor = floor_us(problem, meter.facts, meter.options.operands)
 
     def run(self, first: NDArray[np.void], required: NDArray[np.void]) -> None:
         """Run all phases on first-pass candidates and required extra launches (``KEY`` records).
@@ -223,20 +101,25 @@ class ProblemRun:
         MeasurementError
             If a candidate's kernel cannot serve the problem.
         """
-        problem = self.problem
-        self.meter.status.slow(self.problem_id)
-        self.meter.engine.set_problem(problem.m, problem.n, problem.k, problem.layout, self.problem_id + 1)
+        self._set_problem(0)
         self.measure(first)
         self.measure(np.concatenate([self.launches_of_best(first), required]))
         self.retake()
         self.meter.recorder.note("done", problem_id=self.problem_id, at_s=time.time())
+
+    def _set_problem(self, placement: int) -> None:
+        """Set the problem up with operands in their first or another place; drops all slots."""
+        self.slots, self.next_slot = {}, 0
+        problem = self.problem
+        self.meter.status.slow(self.problem_id)
+        self.meter.engine.set_problem(problem.m, problem.n, problem.k, problem.layout, self.problem_id + 1, placement)
 
     # -- first pass
 
     def measure(self, keys: NDArray[np.void]) -> None:
         """Bring candidates to a final row: verify and look, race, then all launches of the survivors."""
         keys = self._built(keys)
-        for chunk in self._chunks(self._unknown(keys), 20 * self.floor * 1e-6 + 2e-4):
+        for chunk in self._chunks(self._unknown(keys)):
             self._look(chunk)
         rows = np.array(list(dict.fromkeys(self.index[key.tobytes()] for key in keys)), dtype=np.intp)
         pending = rows[~is_final(self.rows[rows])]
@@ -248,7 +131,7 @@ class ProblemRun:
         survivors = self.meter.rng.permutation(pending[~slow])
         while len(survivors):
             times = self.rows["time_us"][survivors]
-            seconds = np.cumsum(self._launch_counts(times) * (times * 1e-6 + 1.2e-4))
+            seconds = np.cumsum(self._launch_counts(times) * self._launch_seconds(times))
             size = min(max(4, int(np.searchsorted(seconds, self.meter.options.batch_s))), self.meter.options.max_batch)
             self._first_pass(survivors[:size])
             survivors = survivors[size:]
@@ -267,15 +150,21 @@ class ProblemRun:
         return keys[self._places(keys)[:, 0] >= 0]
 
     def _places(self, keys: NDArray[np.void]) -> NDArray[np.int32]:
-        names = [self.kernels.names[row] for row in self.kernels.rows(keys["kernel_id"])]
-        return self.meter.engine.open_kernels(names)
+        rows = self.kernels.rows(keys["kernel_id"])
+        places = self.kernels.places
+        fresh = np.unique(rows[places[rows, 0] == UNOPENED])
+        if len(fresh):
+            places[fresh] = self.meter.engine.open_kernels([self.kernels.names[row] for row in fresh])
+        return places[rows]
 
     def _unknown(self, keys: NDArray[np.void]) -> NDArray[np.void]:
         fresh = dict.fromkeys(key.tobytes() for key in keys if key.tobytes() not in self.index)
         return np.frombuffer(b"".join(fresh), dtype=KEY)
 
-    def _chunks(self, keys: NDArray[np.void], seconds_each: float) -> list[NDArray[np.void]]:
+    def _chunks(self, keys: NDArray[np.void]) -> list[NDArray[np.void]]:
+        """Cut unknown candidates into batches; most take less than seven times the roofline floor."""
         options = self.meter.options
+        seconds_each = options.look_launches * float(self._launch_seconds(np.array(7 * self.floor))) + 1e-4
         size = min(max(8, int(options.batch_s / seconds_each)), options.max_batch)
         return [keys[start : start + size] for start in range(0, len(keys), size)]
 
@@ -302,7 +191,7 @@ class ProblemRun:
         return np.array([self.slots[int(row)] for row in rows], dtype=np.int32)
 
     def _look(self, keys: NDArray[np.void]) -> None:
-        """Verify unknown candidates and launch the good ones twice."""
+        """Launch unknown candidates twice, in shuffled rounds, and verify every result."""
         self.meter.checkpoint(self.problem_id)
         start = len(self.rows)
         self.rows = np.concatenate([self.rows, new_rows(self.problem_id, keys, self.meter.session)])
@@ -312,34 +201,46 @@ class ProblemRun:
         self.rows["status"][rows[statuses != 0]] = Status.REFUSED
         ready = rows[statuses == 0]
         if len(ready):
-            self.meter.batch(self.problem_id, self.rows["key"][ready])
-            launched, wrong = self.meter.engine.verify(self._slots(ready))
-            self.rows["wrong"][ready] = np.where(launched == 0, wrong, 0)
-            self.rows["status"][ready[wrong > 0]] = Status.WRONG
-            self.rows["status"][ready[launched != 0]] = Status.LAUNCH_FAILED
-            good = ready[(launched == 0) & (wrong == 0)]
-            self._time(good, np.full(len(good), self.meter.options.look_launches))
+            order = interleave(np.full(len(ready), self.meter.options.look_launches), self.meter.rng)
+            slots = self._slots(ready)
+            self.meter.batch(self.problem_id, self.rows["key"][ready][order])
+            launched, wrong, times = self.meter.engine.verify(slots[order], self.meter.conditions(len(order)))
+            for item, row in enumerate(ready):
+                mine = order == item
+                if launched[mine].any():
+                    self.rows["status"][row] = Status.LAUNCH_FAILED
+                elif wrong[mine].any():
+                    self.rows["status"][row], self.rows["wrong"][row] = Status.WRONG, wrong[mine].max()
+                else:
+                    self.looks[int(row)] = times[mine]
+                    self._store(row, times[mine])
         self.rows["phase"][rows] = Phase.LOOK
         self.meter.write(self.rows[rows], int(is_final(self.rows[rows]).sum()))
 
     def _first_pass(self, rows: NDArray[np.intp]) -> None:
-        self._time(rows, self._launch_counts(self.rows["time_us"][rows]))
+        """Launch rows as often as they lack; the launches of a look count where this process made it."""
+        looks = [self.looks.pop(int(row), np.zeros(0)) for row in rows]
+        made = np.array([len(look) for look in looks], dtype=np.int64)
+        counts = self._launch_counts(self.rows["time_us"][rows]) - made
+        for row, look, times in zip(rows, looks, self._interleaved(rows, [], counts), strict=True):
+            self._store(row, np.concatenate([look, times]))
         self._finish(rows, Phase.FIRST)
 
-    def _launch_counts(self, times_us: NDArray[Any]) -> NDArray[np.int64]:
-        options = self.meter.options
-        return np.where(times_us < options.small_us, options.small_launches, options.launches).astype(np.int64)
+    def _store(self, row: np.intp, times: NDArray[np.float64]) -> None:
+        """Store what came out of a row's launches."""
+        self.rows["launches"][row] = len(times)
+        if not np.isfinite(times).all():
+            self.rows["status"][row] = Status.LAUNCH_FAILED
+            return
+        self.rows["time_us"][row], self.rows["spread"][row] = summarise(times, self.meter.options.small_us)
+        if self.rows["time_us"][row] < self.floor:
+            self.rows["status"][row] = Status.BELOW_FLOOR
 
-    def _time(self, rows: NDArray[np.intp], counts: NDArray[np.int64]) -> None:
-        """Time rows in shuffled rounds and store what came out."""
-        for row, times in zip(rows, self._interleaved(rows, [], counts), strict=True):
-            self.rows["launches"][row] = len(times)
-            if not np.isfinite(times).all():
-                self.rows["status"][row] = Status.LAUNCH_FAILED
-                continue
-            self.rows["time_us"][row], self.rows["spread"][row] = summarise(times, self.meter.options.small_us)
-            if self.rows["time_us"][row] < self.floor:
-                self.rows["status"][row] = Status.BELOW_FLOOR
+    def _launch_counts(self, times_us: NDArray[Any]) -> NDArray[np.int64]:
+        return self.meter.options.launch_counts(times_us, self._best())
+
+    def _launch_seconds(self, times_us: NDArray[Any]) -> NDArray[np.float64]:
+        return self.meter.options.launch_seconds(times_us, self.meter.facts["l2_bytes"])
 
     def _interleaved(
         self, rows: NDArray[np.intp], extra_slots: list[int], counts: NDArray[np.int64]
@@ -351,7 +252,7 @@ class ProblemRun:
         self.meter.checkpoint(self.problem_id)
         order = interleave(counts, self.meter.rng)
         self.meter.batch(self.problem_id, self._keys(rows, len(extra_slots))[order])
-        times = self.meter.engine.time(slots[order])
+        times = self.meter.engine.time(slots[order], self.meter.conditions(len(order)))
         return [times[order == item] for item in range(len(slots))]
 
     def _keys(self, rows: NDArray[np.intp], others: int) -> NDArray[np.void]:
@@ -391,50 +292,120 @@ class ProblemRun:
             result[name] = columns[name]
         return result
 
-    # -- retake and baseline
+    # -- retake, final and baseline
 
     def retake(self) -> None:
-        """Measure the best of the group again, interleaved with cuBLASLt's algorithms, with both timers."""
+        """Measure the best of the group again, with cuBLASLt's algorithms and by both timers; then the final."""
         options = self.meter.options
         timed = self._timed()
         rows = timed[np.argsort(self.rows["time_us"][timed], kind="stable")][: options.retake_top]
         self._slots(rows)  # candidates of an earlier process get their slots before cuBLASLt's algorithms
-        self.meter.status.slow(self.problem_id)
-        algorithms = self.meter.engine.add_blas(options.blas_algorithms)
-        blas_slots = list(range(self.next_slot, self.next_slot + len(algorithms)))
-        self.next_slot += len(algorithms)
+        blas_slots, algorithms = self._add_blas()
         blas_status = self._verify_blas(blas_slots)
-        usable = [slot for slot, status in zip(blas_slots, blas_status, strict=True) if status == "ok"]
+        usable = np.flatnonzero(np.array(blas_status) == "ok")
         if len(rows) + len(usable) == 0:
             return
         best = self._best() if len(rows) else np.inf
-        times_us = np.concatenate([self.rows["time_us"][rows], np.full(len(usable), best)])
-        counts = self._launch_counts(times_us)
-        series = self._interleaved(rows, usable, counts)
-        graph = self._graph_times(rows, usable, int(counts.max()))
-        for item, row in enumerate(rows):
-            self.rows["retake_us"][row] = summarise(series[item], options.small_us)[0]
-            self.rows["graph_us"][row] = graph[item]
+        counts = self._launch_counts(np.concatenate([self.rows["time_us"][rows], np.full(len(usable), best)]))
+        series = self._interleaved(rows, [blas_slots[i] for i in usable], counts)
+        graph_us = self._graph_times(rows, [blas_slots[i] for i in usable])
+        times_us = np.array([summarise(times, options.small_us)[0] for times in series])
+        self.rows["retake_us"][rows] = times_us[: len(rows)]
+        self.rows["graph_us"][rows] = graph_us[: len(rows)]
         self._finish(rows, Phase.RETAKE)
-        results = {slot: (series[len(rows) + i], graph[len(rows) + i]) for i, slot in enumerate(usable)}
-        self._write_baselines(blas_slots, algorithms, blas_status, results)
+        finalists, blas = self._finalists(times_us[: len(rows)]), self._best_blas(usable, times_us[len(rows) :])
+        chosen = np.concatenate([finalists, len(rows) + blas])
+        if len(chosen) > 1:
+            times_us[chosen], final = self._final(rows[finalists], usable[blas], times_us[chosen])
+            self.rows["retake_us"][rows[finalists]] = times_us[finalists]
+            self._finish(rows[finalists], Phase.FINAL)
+            for item, times in zip(chosen, final, strict=True):
+                series[item] = times
+        results = {
+            int(usable[i]): (float(times_us[len(rows) + i]), series[len(rows) + i], float(graph_us[len(rows) + i]))
+            for i in blas
+        }
+        self._write_baselines(algorithms, blas_status, results)
+
+    def _finalists(self, times_us: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return positions of the candidates that the final decides between, best first."""
+        order = np.argsort(times_us, kind="stable")[: self.meter.options.final_top]
+        return order[times_us[order] <= self.meter.options.final_within * times_us[order[:1]]]
+
+    @staticmethod
+    def _best_blas(usable: NDArray[np.intp], times_us: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return positions in ``usable`` of cuBLASLt's first answer and of the fastest of its list."""
+        return np.union1d(np.flatnonzero(usable == 0), np.argsort(times_us, kind="stable")[:1])
+
+    def _final(
+        self, rows: NDArray[np.intp], blas: NDArray[np.intp], before_us: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+        """Launch finalists many times, in blocks that launch each of them once in a random order.
+
+        A launch's time depends a little on where operands lie, in the same way for all launches of a process; that
+        would repeat a lucky candidate's luck. So the final moves the operands between its parts.
+
+        Parameters
+        ----------
+        rows, blas
+            Candidates, and positions in cuBLASLt's list.
+        before_us
+            Their times in the retake, which give the final its scale.
+
+        Returns
+        -------
+        times_us, series
+            [finalist], on the scale of the retake; and all launches of each, as measured.
+        """
+        options = self.meter.options
+        blocks = -(-final_launches(float(before_us.min())) // options.final_placements)
+        counts = np.full(len(before_us), blocks)
+        parts = []
+        for placement in range(options.final_placements):
+            self._set_problem(placement)
+            self._slots(rows)
+            blas_slots, _ = self._add_blas()
+            parts.append(np.stack(self._interleaved(rows, [blas_slots[i] for i in blas], counts), axis=1))
+        times_us = np.stack(parts)
+        if not np.isfinite(times_us).all():
+            text = "the final was left out: a launch failed"
+            self.meter.recorder.note("note", problem_id=self.problem_id, text=text, at_s=time.time())
+            return before_us, list(times_us.reshape(-1, len(before_us)).T)
+        values, noise, placed = final_times(times_us, before_us)
+        self.meter.recorder.note(
+            "final", problem_id=self.problem_id, finalists=len(before_us), noise=noise, placed=placed, at_s=time.time()
+        )
+        return values, list(times_us.reshape(-1, len(before_us)).T)
+
+    def _add_blas(self) -> tuple[list[int], list[str]]:
+        """Add cuBLASLt's algorithms; returns their slots and descriptions."""
+        self.meter.status.slow(self.problem_id)
+        algorithms = self.meter.engine.add_blas(self.meter.options.blas_algorithms)
+        slots = list(range(self.next_slot, self.next_slot + len(algorithms)))
+        self.next_slot += len(algorithms)
+        return slots, algorithms
 
     def _verify_blas(self, slots: list[int]) -> list[str]:
         if not slots:
             return []
         self.meter.batch(self.problem_id, np.full(len(slots), NO_KERNEL, dtype=np.int32))
-        launched, wrong = self.meter.engine.verify(np.array(slots, dtype=np.int32))
+        conditions = self.meter.conditions(len(slots))
+        launched, wrong, _ = self.meter.engine.verify(np.array(slots, dtype=np.int32), conditions)
         outcomes = np.where(launched != 0, "launch_failed", np.where(wrong > 0, "wrong", "ok"))
         return [str(outcome) for outcome in outcomes]
 
-    def _graph_times(self, rows: NDArray[np.intp], extra_slots: list[int], rounds: int) -> NDArray[np.float64]:
-        """Return medians by the second timer, microseconds; NaN if it fails."""
+    def _graph_times(self, rows: NDArray[np.intp], extra_slots: list[int]) -> NDArray[np.float64]:
+        """Return medians by the second timer, microseconds; NaN if it fails, and in server mode: it knows no gaps."""
         slots = np.concatenate([self._slots(rows), np.array(extra_slots, dtype=np.int32)]).astype(np.int32)
+        result = np.full(len(slots), np.nan)
+        conditions = self.meter.conditions(len(slots))
+        if conditions.gaps_us is not None:
+            return result
         order = self.meter.rng.permutation(len(slots))
         self.meter.batch(self.problem_id, self._keys(rows, len(extra_slots))[order])
-        result = np.full(len(slots), np.nan)
         try:
-            result[order] = np.median(self.meter.engine.graph_time(slots[order], rounds), axis=0)
+            times = self.meter.engine.graph_time(slots[order], self.meter.options.launches, conditions)
+            result[order] = np.median(times, axis=0)
         except EngineFailure as failure:
             text = f"second timer failed: {failure}"
             self.meter.recorder.note("note", problem_id=self.problem_id, text=text, at_s=time.time())
@@ -442,31 +413,35 @@ class ProblemRun:
 
     def _write_baselines(
         self,
-        slots: list[int],
         algorithms: list[str],
         statuses: list[str],
-        results: dict[int, tuple[NDArray[np.float64], float]],
+        results: dict[int, tuple[float, NDArray[np.float64], float]],
     ) -> None:
-        """Write cuBLASLt's first answer and the fastest of its list."""
-        if not slots:
+        """Write cuBLASLt's first answer and the fastest of its list.
+
+        Parameters
+        ----------
+        algorithms, statuses
+            Of the whole list.
+        results
+            By position in the list: time, launches and time by the second timer, microseconds.
+        """
+        if not algorithms:
             return
-        small = self.meter.options.small_us
-        chosen = {"cublaslt_first": slots[0]}
+        chosen = {"cublaslt_first": 0}
         if results:
-            chosen["cublaslt_best"] = min(results, key=lambda slot: summarise(results[slot][0], small)[0])
-        for method, slot in chosen.items():
-            times, graph_us = results.get(slot, (np.zeros(0), np.nan))
-            time_us, spread = summarise(times, small) if len(times) else (np.nan, np.nan)
-            position = slot - slots[0]
+            chosen["cublaslt_best"] = min(results, key=lambda position: results[position][0])
+        for method, position in chosen.items():
+            time_us, times, graph_us = results.get(position, (np.nan, np.zeros(0), np.nan))
             self.meter.recorder.note(
                 "baseline",
                 problem_id=self.problem_id,
                 method=method,
                 time_us=time_us,
-                spread=spread,
+                spread=summarise(times, self.meter.options.small_us)[1] if len(times) else np.nan,
                 launches=len(times),
                 status=statuses[position],
                 algo=algorithms[position],
-                graph_us=float(graph_us),
+                graph_us=graph_us,
                 at_s=time.time(),
             )

@@ -16,14 +16,13 @@ import pandas as pd
 from ..generator import CONFIG_COLUMNS, DataError
 from .plan import Plan, read_plan
 from .records import read_baselines, read_campaign, read_rows
-from .tables import CANDIDATE_KEY, SCHEMA, Tables, conform, empty, load
+from .tables import CANDIDATE_KEY, PROBLEM_KEY, SCHEMA, Tables, conform, empty, load
 
-PROBLEM_KEY: Final = ("M", "N", "K", "layout", "dtype")
 BINARY_COLUMNS: Final = ("registers", "spill_bytes", "shared_memory_bytes", "build_status", "build_seconds")
 
 
 def merge(out_dir: str | Path, plan_dir: str | Path, build_dir: str | Path, data_dir: str | Path) -> Tables:
-    """Merge the campaign in ``out_dir`` into the tables in ``data_dir``, which are made if missing, and write them.
+    """Merge the campaign in ``out_dir`` into the tables in ``data_dir``, made if missing; return what they then hold.
 
     Parameters
     ----------
@@ -48,7 +47,7 @@ def merge(out_dir: str | Path, plan_dir: str | Path, build_dir: str | Path, data
     plan = read_plan(plan_dir)
     merged = merge_campaign(tables, plan, read_rows(out), read_baselines(out), manifest, read_campaign(out))
     merged.write(data)
-    return merged
+    return load(path=data)
 
 
 def merge_campaign(
@@ -176,12 +175,12 @@ def _merge_campaigns(known: pd.DataFrame, record: Mapping[str, Any]) -> tuple[pd
 
 
 def _replace(table: str, known: pd.DataFrame, fresh: pd.DataFrame, campaign_id: int) -> pd.DataFrame:
-    """Put a campaign's rows in the place of those it had, sorted by campaign and candidate."""
-    others = known[known["campaign_id"] != campaign_id]
-    fresh = conform(table, fresh) if len(fresh) else empty(table)
-    order = ["campaign_id", *(c for c in (*CANDIDATE_KEY, "method") if c in SCHEMA[table])]
-    result = pd.concat([part for part in (others, fresh) if len(part)] or [fresh], ignore_index=True)
-    return conform(table, result.sort_values(order, kind="stable"))
+    """Put a campaign's rows in the place of those it had; rows are sorted by campaign and candidate."""
+    order = [column for column in (*CANDIDATE_KEY, "method") if column in SCHEMA[table]]
+    fresh = conform(table, fresh).sort_values(order, kind="stable") if len(fresh) else empty(table)
+    before, after = known[known["campaign_id"] < campaign_id], known[known["campaign_id"] > campaign_id]
+    parts = [part for part in (before, fresh, after) if len(part)]
+    return pd.concat(parts or [fresh], ignore_index=True)
 
 
 def _update(table: str, known: pd.DataFrame, fresh: pd.DataFrame) -> pd.DataFrame:

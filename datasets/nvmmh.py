@@ -6,7 +6,6 @@ for all schedule variants of a kernel: :func:`schedule_variants` lists them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Final
 
@@ -16,36 +15,29 @@ import pandas as pd
 from ..generator import columns as col
 from ..generator.columns import Columns
 from ..generator.errors import MissingDependency
-from ..generator.types import FAMILIES, Decomposition, Epilogue, Raster, Schedule, Scheduler
+from ..generator.estimates import effective_launch
+from ..generator.rules import valid_mask
+from ..generator.space import SCHEDULES
+from ..generator.types import FAMILIES, Decomposition, Problem, Raster, Scheduler
 
 PICK_COLUMNS: Final = (
-    "M", "N", "K", "rank", "tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "stages", "splits", "swizzle",
-    "raster", "predicted_us",
+    "M", "N", "K", "layout", "rank", "tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "stages", "splits",
+    "swizzle", "raster", "predicted_us",
 )  # fmt: skip
-SCHEDULE_VARIANTS: Final = (
-    (Schedule.WARPSPECIALIZED, Epilogue.NOSMEM, Scheduler.PERSISTENT),
-    (Schedule.WARPSPECIALIZED, Epilogue.TMA, Scheduler.PERSISTENT),
-    (Schedule.PINGPONG, Epilogue.NOSMEM, Scheduler.PERSISTENT),
-    (Schedule.PINGPONG, Epilogue.TMA, Scheduler.PERSISTENT),
-    (Schedule.COOPERATIVE, Epilogue.NOSMEM, Scheduler.PERSISTENT),
-    (Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.PERSISTENT),
-    (Schedule.COOPERATIVE, Epilogue.NOSMEM, Scheduler.STREAM_K),
-    (Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K),
-)
-"""The eight combinations of mainloop schedule, epilogue and tile scheduler that SM90 has."""
 
 _PRECISION: Final = {"bf16": "TST", "f16": "HSH"}
 
 
-def query(
-    shapes: Iterable[tuple[int, int, int]], top: int = 8, dtype: str = "bf16", gpu: str = "H200_SXM"
-) -> pd.DataFrame:
-    """Ask nvMMH for its picks on TN problems with a row-major output.
+def query(problems: pd.DataFrame, top: int = 8, dtype: str = "bf16", gpu: str = "H200_SXM") -> pd.DataFrame:
+    """Ask nvMMH for its picks on problems as they are, in their own layout.
+
+    A problem with a column-major D is put to it as such (``NN_COL_MAJOR`` ...), the way ``cutlass_library`` does; its
+    picks are then kernels of that family, not swapped. For 2-byte types the layout does not change its answer.
 
     Parameters
     ----------
-    shapes
-        (M, N, K) in elements.
+    problems
+        Columns M, N, K (elements) and layout.
     top
         Picks to ask for. Rank 0 is its answer to a request for a single kernel, which is what CUTLASS's own tool takes;
         the others follow in nvMMH's order, which is not the order of predicted time.
@@ -77,8 +69,9 @@ def query(
         gpu=nvmmh.NvMatmulHeuristicsNvidiaGpu[gpu],
     )
     rows: list[tuple[Any, ...]] = []
-    for m, n, k in shapes:
-        problem = handle.makeNvMatmulHeuristicsProblem(m, n, k, nvmmh.NvMatmulHeuristicsMatmulLayout.TN_ROW_MAJOR, 1)
+    for m, n, k, layout in problems[["M", "N", "K", "layout"]].itertuples(index=False):
+        asked = nvmmh.NvMatmulHeuristicsMatmulLayout[f"{layout[:2]}_{'ROW' if layout[2] == 'T' else 'COL'}_MAJOR"]
+        problem = handle.makeNvMatmulHeuristicsProblem(int(m), int(n), int(k), asked, 1)
         picks: dict[tuple[int, ...], float] = {}
         for count in sorted({1, top}):
             for answer in handle.get(problem, count, precision=_PRECISION[dtype]):
@@ -88,7 +81,7 @@ def query(
                     kernel.stages, kernel.split_k, kernel.swizzle_factor, _raster(kernel.cta_order),
                 )  # fmt: skip
                 picks.setdefault(pick, answer["runtime"] * 1e6)
-        rows += [(m, n, k, rank, *pick, us) for rank, (pick, us) in enumerate(picks.items())]
+        rows += [(m, n, k, layout, rank, *pick, us) for rank, (pick, us) in enumerate(picks.items())]
     return pd.DataFrame(rows, columns=list(PICK_COLUMNS))
 
 
@@ -116,7 +109,7 @@ def schedule_variants(picks: pd.DataFrame, family: str = "TNT") -> Columns:
         ``CANDIDATE_COLUMNS`` plus ``row``, the position in ``picks`` that each variant comes from.
     """
     parts: list[Columns] = []
-    for schedule, epilogue, scheduler in SCHEDULE_VARIANTS:
+    for schedule, epilogue, scheduler in SCHEDULES:
         rows = np.arange(len(picks))
         if scheduler is not Scheduler.STREAM_K:
             rows = rows[(picks["splits"] == 1).to_numpy()]
@@ -138,3 +131,31 @@ def schedule_variants(picks: pd.DataFrame, family: str = "TNT") -> Columns:
 _PICKED: Final = (
     "tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "stages", "splits", "swizzle", "raster",
 )  # fmt: skip
+
+
+def first_pick_variants(picks: pd.DataFrame, problem: Problem) -> Columns:
+    """Return the valid schedule variants of a problem's first pick, as candidates.
+
+    A variant that CUTLASS runs just as it would with the default raster and swizzle is given those.
+
+    Parameters
+    ----------
+    picks
+        Picks of this problem: rank and the columns that :func:`schedule_variants` takes.
+    problem
+        The problem; the variants are of its family and not swapped.
+
+    Returns
+    -------
+    Columns
+        ``CANDIDATE_COLUMNS``.
+    """
+    variants = schedule_variants(picks[picks["rank"] == 0], problem.layout)
+    variants = {name: variants[name] for name in col.CANDIDATE_COLUMNS}
+    variants = col.take(variants, valid_mask(variants, problem.dtype))
+    default = col.with_launch(variants, swapped=variants["swapped"])
+    along_m, log_swizzle = effective_launch(variants, problem)
+    default_along_m, default_log_swizzle = effective_launch(default, problem)
+    same = (along_m == default_along_m) & (log_swizzle == default_log_swizzle)
+    plain = {name: np.where(same, default[name], variants[name]).astype(np.int32) for name in ("raster", "swizzle")}
+    return variants | plain

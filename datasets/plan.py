@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import pandas as pd
@@ -21,8 +22,7 @@ from ..generator import (
     DataError,
     MissingDependency,
     Problem,
-    candidates_for,
-    effective_launch,
+    load_catalogue,
     names,
     parse_dtype,
     ranked_candidates,
@@ -30,19 +30,21 @@ from ..generator import (
 )
 from ..generator import columns as col
 from ..generator.columns import Columns
-from .choice import choose_kernels
-from .grouping import groups
-from .nvmmh import PICK_COLUMNS, query, schedule_variants
-from .problems import PROBLEM_COLUMNS, evaluation_problems, near_held_out, training_problems
-from .tables import Tables
+from .choice import unique
+from .draws import training_problems
+from .grouping import Group, groups
+from .nvmmh import PICK_COLUMNS, first_pick_variants, query
+from .problems import LIST_COLUMNS, PROBLEM_COLUMNS, Shape, evaluation_problems, leaks
+from .tables import CANDIDATE_KEY, PROBLEM_KEY, Tables
 
 __all__ = [
     "Kind",
     "Plan",
-    "choose_kernels",
+    "make_gap_plan",
     "make_plan",
     "make_repeat_plan",
-    "make_split_plan",
+    "make_study_plan",
+    "nvmmh_kernels",
     "read_plan",
     "write_plan",
 ]
@@ -50,15 +52,21 @@ __all__ = [
 CANDIDATE_TABLE_COLUMNS: Final = ("problem_id", "kernel_id", "swapped", *col.LAUNCH_COLUMNS, "kind")
 PLAN_TABLES: Final = ("kernels", "problems", "candidates", "nvmmh", "nvmmh_variants")
 FIRST_SOURCES: Final = ("paper", "ptxbench")
+GAP_SHAPES: Final[tuple[Shape, ...]] = (
+    (32, 128, 4096), (64, 12288, 4096),  # small M
+    (2048, 2048, 2048), (4096, 4096, 4096),  # square
+    (256, 256, 8192), (2048, 128, 4096),  # K much longer than a side
+)  # fmt: skip
+"""Shapes of the paper, as TNT, on which the catalogue is compared with kernels from the whole space."""
 
 
 class Kind(IntEnum):
     """Why a candidate is in the plan."""
 
     FIRST_PASS = 0
-    """A kernel that can serve the problem, with the default launch."""
+    """A kernel that can serve the problem, with the default launch or a split of K worth a look."""
     REQUIRED = 1
-    """A launch that must be measured besides: nvMMH's, or a row of an earlier campaign that is repeated."""
+    """A candidate that must be measured besides: nvMMH's launch, or one of an earlier campaign that is repeated."""
 
 
 @dataclass(frozen=True)
@@ -86,24 +94,38 @@ def make_plan(
     picks: pd.DataFrame | None = None,
     *,
     extra: Columns | None = None,
+    known: Tables | None = None,
+    best: int = 16,
+    purpose: str = "main",
     seed: int = 0,
     dtype: str = "bf16",
 ) -> Plan:
-    """Plan a main campaign: every kernel that can serve a problem, and nvMMH's first pick in its schedule variants.
+    """Plan a campaign: every kernel that can serve a problem, and nvMMH's first pick in its schedule variants.
+
+    A kernel serves the problems of its own layout and, swapped, those of the transposed one. Stream-K kernels are
+    planned with the splits of K that are worth a look too (:func:`~cutlass_ranker.generator.ranked_candidates`).
 
     Parameters
     ----------
     name
         Name of the campaign.
     kernels
-        Kernels to measure; chosen by :func:`choose_kernels` if not given.
+        Kernels to measure, of any families; the shipped catalogue if not given.
     problems
-        Columns M, N, K, sources, split (layout TNT); the first campaign's lists if not given.
+        Columns M, N, K, layout, sources, split; the published evaluation problems and :func:`~.draws.training_problems`
+        if not given. Problems for which there is nothing to do are left out.
     picks
-        nvMMH's picks (:func:`nvmmh.query`); asked for if not given. Where nvMMH is not installed and ``kernels`` are
-        given, the plan goes without, with a warning.
+        nvMMH's picks (:func:`nvmmh.query`) on the evaluation problems; asked for if not given. Where nvMMH is not
+        installed, the plan goes without, with a warning.
     extra
         Kernels that are measured only where they are variants of nvMMH's first pick.
+    known
+        Tables of what is measured already. Candidates in their main campaigns are not planned again; instead, the
+        best known ones of a problem are measured beside its new ones, so that both are retaken together.
+    best
+        Known candidates of each problem that are measured again.
+    purpose
+        Purpose of the campaign; only ``"main"`` rows are trained and evaluated on.
     seed
         Seed of everything drawn. Same arguments, same plan.
     dtype
@@ -112,40 +134,54 @@ def make_plan(
     Raises
     ------
     DataError
-        If a training problem is held out or too near a held-out shape.
-    MissingDependency
-        If neither ``picks`` nor ``kernels`` are given and nvMatmulHeuristics is not installed.
+        If a training problem is held out or too near an evaluation problem.
     """
     if problems is None:
         problems = pd.concat([evaluation_problems(), training_problems(seed)], ignore_index=True)
-    _refuse_leaks(problems)
-    if picks is None:
-        try:
-            picks = query(_shapes(problems), dtype=dtype)
-        except MissingDependency as error:
-            if kernels is None:
-                raise
-            warnings.warn(f"planning without nvMMH's launches: {error}", stacklevel=2)
-            picks = pd.DataFrame({column: np.zeros(0, dtype=np.int64) for column in PICK_COLUMNS})
-    if kernels is None:
-        kernels = choose_kernels(picks, problems, seed)
-    kernels = col.take(kernels, valid_mask(kernels, parse_dtype(dtype)))
-    kernel_table = _kernel_table(kernels if extra is None else col.concat([kernels, extra]), dtype)
+    for shape, other in leaks(problems).values():
+        raise DataError(f"training problem {shape} is too near the evaluation problem {other}")
     problem_table = _problem_table(problems, dtype, seed)
-    ids = problem_table.set_index(["M", "N", "K"])["problem_id"]
-    known = picks.join(ids, on=["M", "N", "K"], how="inner").sort_values(["problem_id", "rank"])
-    nvmmh = known[["problem_id", *PICK_COLUMNS[3:]]].reset_index(drop=True)
-    first = [_first_pass(kernels, row) for row in problem_table.itertuples()]
+    nvmmh = _picks(picks, problem_table, dtype)
+    kernels = load_catalogue() if kernels is None else kernels
+    kernels = unique(col.take(kernels, valid_mask(kernels, parse_dtype(dtype))))
+    parts = [kernels, *([extra] if extra is not None else []), *([_configs(known.kernels)] if known else [])]
+    kernel_table = _kernel_table(unique(col.concat(parts)), dtype)
     variants, missing = _variants(nvmmh, problem_table, kernel_table)
     required = variants.assign(swapped=0, kind=int(Kind.REQUIRED))
+    first = [_first_pass(kernels, row) for row in problem_table.itertuples()]
     candidates = pd.concat([*first, required], ignore_index=True)[list(CANDIDATE_TABLE_COLUMNS)]
-    key = [column for column in CANDIDATE_TABLE_COLUMNS if column != "kind"]
-    candidates = candidates.drop_duplicates(key, ignore_index=True).astype(np.int32)
+    candidates = candidates.drop_duplicates(list(CANDIDATE_KEY), ignore_index=True).astype(np.int32)
+    if known is not None:
+        candidates = _beside_known(candidates, known, problem_table, kernel_table, best)
+    problem_table, nvmmh, variants = (
+        table[table["problem_id"].isin(candidates["problem_id"])].reset_index(drop=True)
+        for table in (problem_table, nvmmh, variants)
+    )
+    opened = kernel_table["kernel_id"].isin([*candidates["kernel_id"], *variants["kernel_id"]])
     meta = {
-        "name": name, "purpose": "main", "seed": seed,
-        "options": {"dtype": dtype, "layout": "TNT", "nvmmh_variants_without_kernel": missing},
+        "name": name, "purpose": purpose, "seed": seed,
+        "options": {"dtype": dtype, "nvmmh_variants_without_kernel": missing},
     }  # fmt: skip
-    return Plan(kernel_table, problem_table, candidates, nvmmh, variants, meta)
+    return Plan(kernel_table[opened].reset_index(drop=True), problem_table, candidates, nvmmh, variants, meta)
+
+
+def nvmmh_kernels(problems: pd.DataFrame, picks: pd.DataFrame | None = None, dtype: str = "bf16") -> Columns:
+    """Return every valid schedule variant of nvMMH's first pick on the evaluation problems of a list.
+
+    Parameters
+    ----------
+    problems, picks, dtype
+        As in :func:`make_plan`.
+
+    Returns
+    -------
+    Columns
+        ``CONFIG_COLUMNS``, unique: what must be compiled for nvMMH to be scored in full.
+    """
+    table = _problem_table(problems, dtype, seed=0)
+    nvmmh = _picks(picks, table, dtype)
+    parts = [first_pick_variants(mine, problem) for _, problem, mine in _with_picks(nvmmh, table)]
+    return unique({name: values for name, values in col.concat(parts).items() if name in col.CONFIG_COLUMNS})
 
 
 def make_repeat_plan(
@@ -188,12 +224,14 @@ def make_repeat_plan(
     )
 
 
-def make_split_plan(name: str, tables: Tables, *, best: int = 16, seed: int = 0) -> Plan:
-    """Plan a campaign that measures every split-K launch worth a look on the problems already measured.
+def make_study_plan(
+    name: str, tables: Tables, *, problems: int = 40, best: int = 48, others: int = 16, seed: int = 0
+) -> Plan:
+    """Plan a campaign that measures known candidates again under other conditions: warm operands, idle gaps.
 
-    Main campaigns measure splits of each problem's best kernels only; here every Stream-K kernel gets its splits
-    (:func:`~cutlass_ranker.generator.splits_worth_a_look`), beside the best candidates known so far, so that both are
-    retaken together.
+    Half of the problems are evaluation problems, half training ones, each half spread evenly over the sizes; each
+    gives its best candidates and some drawn from the rest. The purpose is ``"study"``, which keeps the rows out of
+    the groups. The conditions are the runner's options.
 
     Parameters
     ----------
@@ -201,30 +239,57 @@ def make_split_plan(name: str, tables: Tables, *, best: int = 16, seed: int = 0)
         Name of the campaign.
     tables
         Tables of the main campaigns.
+    problems, best, others
+        How many problems, and how many of the best and of the other candidates of each.
+    seed
+        Seed of what is drawn; the same seed gives the same problems and candidates under any name.
+    """
+    rng = np.random.default_rng(seed)
+    measured = groups(tables)
+    parts = []
+    for number, split in enumerate(("eval", "train")):
+        ordered = sorted((g for g in measured if g.split == split), key=lambda g: (g.problem.flops, g.problem_id))
+        count = min((problems + 1 - number) // 2, len(ordered))
+        for bin_ in np.array_split(np.arange(len(ordered)), count) if count else []:
+            group = ordered[int(rng.choice(bin_))]
+            order = np.argsort(group.time_us, kind="stable")
+            rest = order[best:]
+            drawn = rng.choice(rest, min(others, len(rest)), replace=False)
+            parts.append(_rows(group, np.concatenate([order[:best], np.sort(drawn)])))
+    candidates = pd.concat(parts, ignore_index=True).assign(kind=int(Kind.REQUIRED))
+    chosen = tables.problems[tables.problems["problem_id"].isin(candidates["problem_id"])].reset_index(drop=True)
+    chosen = chosen.assign(priority=rng.permutation(len(chosen)))
+    kernels = tables.kernels[tables.kernels["kernel_id"].isin(candidates["kernel_id"])].reset_index(drop=True)
+    return Plan(
+        kernels[["kernel_id", "name", *col.CONFIG_COLUMNS]],
+        chosen[list(PROBLEM_COLUMNS)],
+        candidates[list(CANDIDATE_TABLE_COLUMNS)].astype(np.int32),
+        tables.nvmmh.iloc[:0],
+        tables.nvmmh_variants.iloc[:0],
+        {"name": name, "purpose": "study", "seed": seed, "options": {}},
+    )
+
+
+def make_gap_plan(name: str, tables: Tables, sample: Columns, *, best: int = 32, seed: int = 0) -> Plan:
+    """Plan how much faster than the catalogue's best the best of a sample of other kernels is.
+
+    Parameters
+    ----------
+    name
+        Name of the campaign; its purpose is ``"gap"``.
+    tables
+        Tables of the main campaigns.
+    sample
+        Kernels of family TNT that the catalogue lacks, drawn evenly from a space.
     best
-        Known candidates per problem that are measured again.
+        Known candidates of each of ``GAP_SHAPES`` that are measured beside them.
     seed
         Seed of the order of the problems.
     """
-    kernels = tables.kernels[["kernel_id", "name", *col.CONFIG_COLUMNS]].reset_index(drop=True)
-    configs = {column: kernels[column].to_numpy(dtype=np.int32) for column in col.CONFIG_COLUMNS}
-    key = ["kernel_id", "swapped", *col.LAUNCH_COLUMNS]
-    parts = []
-    for group in groups(tables):
-        columns, rows = ranked_candidates(configs, group.problem)
-        splits = pd.DataFrame(columns).assign(kernel_id=kernels["kernel_id"].to_numpy()[rows])[key]
-        splits = splits[splits["splits"] > 1]
-        if len(splits):
-            fastest = np.argsort(group.time_us, kind="stable")[:best]
-            known = pd.DataFrame(group.columns).assign(kernel_id=group.kernel_id).iloc[fastest][key]
-            parts.append(pd.concat([splits, known]).drop_duplicates().assign(problem_id=group.problem_id))
-    candidates = pd.concat(parts, ignore_index=True).assign(kind=int(Kind.REQUIRED))
-    problems = tables.problems[tables.problems["problem_id"].isin(candidates["problem_id"])].reset_index(drop=True)
-    problems = problems.assign(priority=np.random.default_rng(seed).permutation(len(problems)))
-    empty_picks = tables.nvmmh.iloc[:0], tables.nvmmh_variants.iloc[:0]
-    meta = {"name": name, "purpose": "main", "seed": seed, "options": {}}
-    chosen = candidates[list(CANDIDATE_TABLE_COLUMNS)].astype(np.int32)
-    return Plan(kernels, problems[list(PROBLEM_COLUMNS)], chosen, *empty_picks, meta)
+    rows = [(*shape, "TNT", "paper", "eval") for shape in GAP_SHAPES]
+    problems = pd.DataFrame(rows, columns=list(LIST_COLUMNS))
+    none = pd.DataFrame({column: [] for column in PICK_COLUMNS})
+    return make_plan(name, sample, problems, none, known=tables, best=best, purpose="gap", seed=seed)
 
 
 def write_plan(plan: Plan, directory: str | Path) -> Path:
@@ -254,17 +319,6 @@ def read_plan(directory: str | Path) -> Plan:
     return Plan(**tables, meta=meta)
 
 
-def _shapes(problems: pd.DataFrame) -> list[tuple[int, int, int]]:
-    return [(int(m), int(n), int(k)) for m, n, k in problems[["M", "N", "K"]].itertuples(index=False)]
-
-
-def _refuse_leaks(problems: pd.DataFrame) -> None:
-    for shape in _shapes(problems[problems["split"] == "train"]):
-        other = near_held_out(shape)
-        if other is not None:
-            raise DataError(f"training problem {shape} is too near the held-out shape {other}")
-
-
 def _kernel_table(kernels: Columns, dtype: str) -> pd.DataFrame:
     table = pd.DataFrame({name: kernels[name] for name in col.CONFIG_COLUMNS})
     table.insert(0, "name", names(kernels, parse_dtype(dtype)))
@@ -272,9 +326,13 @@ def _kernel_table(kernels: Columns, dtype: str) -> pd.DataFrame:
     return table
 
 
+def _configs(kernels: pd.DataFrame) -> Columns:
+    return {name: kernels[name].to_numpy(dtype=np.int32) for name in col.CONFIG_COLUMNS}
+
+
 def _problem_table(problems: pd.DataFrame, dtype: str, seed: int) -> pd.DataFrame:
     """Give ids and priorities: the paper's and PTXBench's problems first, then all others in a shuffled order."""
-    table = problems.reset_index(drop=True).assign(layout="TNT", dtype=dtype)
+    table = problems.reset_index(drop=True).assign(dtype=dtype)
     table["problem_id"] = np.arange(len(table), dtype=np.int32)
     first = np.array([not set(FIRST_SOURCES).isdisjoint(sources.split(";")) for sources in table["sources"]])
     order = np.lexsort((np.random.default_rng(seed).random(len(table)), ~first))
@@ -287,40 +345,78 @@ def _problem(row: Any) -> Problem:
 
 
 def _first_pass(kernels: Columns, row: Any) -> pd.DataFrame:
-    """Default launches of the kernels that can serve one problem; kernel ids are positions in ``kernels``."""
-    columns, rows = candidates_for(kernels, _problem(row))
+    """First-pass candidates of one problem; kernel ids are positions in ``kernels``."""
+    columns, rows = ranked_candidates(kernels, _problem(row))
     table = pd.DataFrame({name: columns[name] for name in ("swapped", *col.LAUNCH_COLUMNS)})
     return table.assign(problem_id=row.problem_id, kernel_id=rows, kind=int(Kind.FIRST_PASS))
 
 
+def _picks(picks: pd.DataFrame | None, problems: pd.DataFrame, dtype: str) -> pd.DataFrame:
+    """Picks on the evaluation problems, by problem_id and rank; none, with a warning, if nvMMH is not installed."""
+    key = list(PICK_COLUMNS[:4])
+    evaluation = problems[problems["split"] == "eval"]
+    if picks is None:
+        try:
+            picks = query(evaluation, dtype=dtype)
+        except MissingDependency as error:
+            warnings.warn(f"planning without nvMMH's launches: {error}", stacklevel=3)
+            picks = pd.DataFrame({column: [] for column in PICK_COLUMNS})
+    known = evaluation[["problem_id", *key]].merge(picks.astype({"layout": object}), on=key)
+    return known[["problem_id", *PICK_COLUMNS[4:]]].sort_values(["problem_id", "rank"], ignore_index=True)
+
+
+def _with_picks(nvmmh: pd.DataFrame, problems: pd.DataFrame) -> list[tuple[int, Problem, pd.DataFrame]]:
+    """Id, problem and picks of every problem that has picks."""
+    described: dict[Any, Problem] = {row.problem_id: _problem(row) for row in problems.itertuples()}
+    return [(cast(int, number), described[number], mine) for number, mine in nvmmh.groupby("problem_id")]
+
+
 def _variants(nvmmh: pd.DataFrame, problems: pd.DataFrame, kernels: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """Valid schedule variants of the first picks on evaluation problems, and how many of them have no kernel.
-
-    A variant that CUTLASS runs just as it would with the default launch is given the default launch.
-    """
+    """Valid schedule variants of the first picks, and how many of them have no kernel."""
     ids = kernels.set_index(list(col.CONFIG_COLUMNS))["kernel_id"]
-    parts, missing = [], 0
-    row: Any
-    for row in problems[problems["split"] == "eval"].itertuples():
-        pick = nvmmh[(nvmmh["problem_id"] == row.problem_id) & (nvmmh["rank"] == 0)]
-        variants = schedule_variants(pick, _problem(row).layout)
-        variants = col.take(variants, valid_mask(variants, _problem(row).dtype))
-        table = pd.DataFrame(_with_plain_launch(variants, _problem(row)))
-        table = table.join(ids, on=list(col.CONFIG_COLUMNS))
-        missing += int(table["kernel_id"].isna().sum())
-        table = table.dropna(subset="kernel_id").astype({"kernel_id": np.int32})
-        parts.append(table[["kernel_id", *col.LAUNCH_COLUMNS]].assign(problem_id=row.problem_id))
     columns = ["problem_id", "kernel_id", *col.LAUNCH_COLUMNS]
-    if not parts:
-        return pd.DataFrame({column: np.zeros(0, dtype=np.int32) for column in columns}), 0
-    return pd.concat(parts, ignore_index=True)[columns].astype(np.int32), missing
+    parts = [pd.DataFrame({column: np.zeros(0, dtype=np.int32) for column in columns})]
+    missing = 0
+    for problem_id, problem, mine in _with_picks(nvmmh, problems):
+        table = pd.DataFrame(first_pick_variants(mine, problem)).join(ids, on=list(col.CONFIG_COLUMNS))
+        missing += int(table["kernel_id"].isna().sum())
+        parts.append(table.dropna(subset="kernel_id").assign(problem_id=problem_id)[columns])
+    return pd.concat(parts, ignore_index=True).astype(np.int32), missing
 
 
-def _with_plain_launch(variants: Columns, problem: Problem) -> Columns:
-    """Replace raster and swizzle by the defaults where they come to the same on ``problem``."""
-    default = col.with_launch(variants, swapped=variants["swapped"])
-    along_m, log_swizzle = effective_launch(variants, problem)
-    default_along_m, default_log_swizzle = effective_launch(default, problem)
-    same = (along_m == default_along_m) & (log_swizzle == default_log_swizzle)
-    plain = {name: np.where(same, default[name], variants[name]).astype(np.int32) for name in ("raster", "swizzle")}
-    return variants | plain
+def _beside_known(
+    candidates: pd.DataFrame, known: Tables, problems: pd.DataFrame, kernels: pd.DataFrame, best: int
+) -> pd.DataFrame:
+    """Drop candidates that the main campaigns measured; add the best known ones of the problems that are left.
+
+    The fastest known one is put into the first pass, where it sets the pace of the race.
+    """
+    key = list(CANDIDATE_KEY)
+    matched = known.problems.merge(problems, on=list(PROBLEM_KEY), suffixes=("", "_plan"))
+    problem_ids = matched.set_index("problem_id")["problem_id_plan"]
+    kernel_ids = known.kernels.set_index("kernel_id")["name"].map(kernels.set_index("name")["kernel_id"])
+    main = known.campaigns.loc[known.campaigns["purpose"] == "main", "campaign_id"]
+    rows = known.measurements
+    rows = rows.loc[rows["problem_id"].isin(problem_ids.index) & rows["campaign_id"].isin(main), key].drop_duplicates()
+    rows = rows.assign(problem_id=rows["problem_id"].map(problem_ids), kernel_id=rows["kernel_id"].map(kernel_ids))
+    met = candidates.merge(rows.astype(np.int32), on=key, how="left", indicator=True)["_merge"] == "both"
+    fresh = candidates[~met.to_numpy()]
+    ours = matched.loc[matched["problem_id_plan"].isin(fresh["problem_id"]), "problem_id"]
+    listed = groups(replace(known, problems=known.problems[known.problems["problem_id"].isin(ours)]))
+    parts = [fresh]
+    for group in listed:
+        repeated = _rows(group, np.argsort(group.time_us, kind="stable")[:best])
+        kind = np.full(len(repeated), int(Kind.REQUIRED))
+        kind[:1] = int(Kind.FIRST_PASS)
+        repeated = repeated.assign(
+            problem_id=int(problem_ids[group.problem_id]), kernel_id=repeated["kernel_id"].map(kernel_ids), kind=kind
+        )
+        parts.append(repeated[list(CANDIDATE_TABLE_COLUMNS)])
+    result = pd.concat(parts, ignore_index=True).sort_values("problem_id", kind="stable", ignore_index=True)
+    return result.drop_duplicates(key, ignore_index=True).astype(np.int32)
+
+
+def _rows(group: Group, rows: Sequence[int] | np.ndarray[Any, np.dtype[np.intp]]) -> pd.DataFrame:
+    """Return candidates of a group as a table with ``CANDIDATE_KEY``."""
+    columns = {name: group.columns[name][rows] for name in (*col.LAUNCH_COLUMNS, "swapped")}
+    return pd.DataFrame({"problem_id": group.problem_id, "kernel_id": group.kernel_id[rows], **columns})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +15,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from .records import PROTOCOL_VERSION, write_json
+from ..generator import MeasurementError
+from .protocol import Options
+from .records import CONDITIONS, PROTOCOL_VERSION, conditions_of, write_json
 
 REFRESH_S: Final = 5.0
 
@@ -41,6 +45,14 @@ def _cutlass_version(build_dir: Path) -> str:
     return ",".join(sorted(map(str, versions))) or "unknown"
 
 
+def _refuse_other_conditions(out: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for name, before, wanted in zip(CONDITIONS, conditions_of(earlier), conditions_of(now), strict=True):
+        if before != wanted:
+            raise MeasurementError(
+                f"{out} holds rows measured with {name} {before}, this run has {wanted}; give it another directory"
+            )
+
+
 class Provenance:
     """One run's file.
 
@@ -56,11 +68,20 @@ class Provenance:
         Unix time.
     workers
         Number of GPUs.
+    options
+        What the campaign chose.
+
+    Raises
+    ------
+    MeasurementError
+        If ``out`` holds a run under other conditions.
     """
 
-    def __init__(self, out: Path, meta: Mapping[str, Any], build_dir: Path, started: float, workers: int) -> None:
-        numbers = [int(path.stem.split("-")[1]) for path in out.glob("campaign-*.json")]
-        self.session = max(numbers, default=-1) + 1
+    def __init__(
+        self, out: Path, meta: Mapping[str, Any], build_dir: Path, started: float, workers: int, options: Options
+    ) -> None:
+        earlier = {int(path.stem.split("-")[1]): path for path in out.glob("campaign-*.json")}
+        self.session = max(earlier, default=-1) + 1
         self._path = out / f"campaign-{self.session}.json"
         self._written = -np.inf
         self._workers: dict[str, dict[str, Any]] = {}
@@ -68,9 +89,12 @@ class Provenance:
             "name": meta.get("name", ""), "purpose": meta.get("purpose", "main"), "gpu": "", "driver": "", "cuda": "",
             "cutlass": _cutlass_version(build_dir), "protocol_version": PROTOCOL_VERSION, "commit": code_commit(),
             "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"), "seconds": 0.0,
-            "workers": workers, "operands": "cold", "timer_resolution_us": None, "probe_us": None,
-            "graph_overhead_us": None, "rows": 0, "finished": False, "engines": self._workers,
+            "workers": workers, "operands": options.operands, "mode": options.mode, "timer_resolution_us": None,
+            "probe_us": None, "graph_overhead_us": None, "rows": 0, "finished": False,
+            "options": asdict(options), "engines": self._workers,
         }  # fmt: skip
+        for path in earlier.values():
+            _refuse_other_conditions(out, json.loads(path.read_text(encoding="utf-8")), self._values)
         self._write()
 
     def ready(self, who: str, facts: Mapping[str, Any]) -> None:

@@ -6,7 +6,8 @@ An output directory holds, besides ``campaign-<n>.json`` (one per run of the com
     Fixed-size records of ``ROW``, one per outcome of a candidate, appended batch by batch. A later record of the same
     candidate supersedes an earlier one; a record cut short by a kill is ignored.
 ``notes-<who>-<n>.jsonl``
-    One JSON object a line: ``done`` (a problem is finished), ``baseline`` (cuBLASLt), ``note`` (something to know).
+    One JSON object a line: ``done`` (a problem is finished), ``baseline`` (cuBLASLt), ``final`` (its noise),
+    ``note`` (something to know).
 """
 
 from __future__ import annotations
@@ -25,7 +26,20 @@ from numpy.typing import NDArray
 from ..generator import LAUNCH_COLUMNS, DataError
 from .tables import SCHEMA, STATUSES, TIMED
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
+"""Version of the measurement protocol.
+
+1. The first.
+2. Operands are scaled by K, so that outputs are of order one.
+3. Operands may be warm and launches may follow idle gaps (``Options.operands``, ``Options.mode``). L2 is flushed by
+   2.2 times its size (was 192 MB, 3.05 times an H200's). Both look launches are verified, by an output poisoned before
+   each, and count among the 10 launches of a first pass; 20 launches (were 24) under 20 microseconds are for candidates
+   within 1.5 times the best only, the others have 10. The best 8 of the retake within 3% of its fastest, and cuBLASLt's
+   first and best, are decided by a final (``measure.ProblemRun``), whose times replace ``retake_us`` on its scale. The
+   second timer's median is of 10 launches.
+"""
+CONDITIONS: Final = ("protocol_version", "operands", "mode")
+"""What must be the same for all rows of a campaign."""
 
 
 class Phase(IntEnum):
@@ -37,6 +51,8 @@ class Phase(IntEnum):
     """First pass finished."""
     RETAKE = 2
     """Measured again among the best of its group."""
+    FINAL = 3
+    """Measured a third time, among those that may be the best."""
 
 
 class Status(IntEnum):
@@ -220,14 +236,19 @@ def read_baselines(out_dir: str | Path) -> pd.DataFrame:
     )
 
 
+def conditions_of(run: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return ``CONDITIONS`` of a ``campaign-<n>.json``; up to protocol 2 every campaign was offline."""
+    return tuple(run.get(name, "offline") for name in CONDITIONS)
+
+
 def read_campaign(out_dir: str | Path) -> dict[str, Any]:
     """Read the provenance of a campaign, one entry for all its runs.
 
     Returns
     -------
     dict
-        The columns of the ``campaigns`` table but for ``campaign_id``. ``seconds`` is the sum over runs, ``started``
-        the first start, ``workers`` the most GPUs at once; measured values are medians.
+        The columns of the ``campaigns`` table but for ``campaign_id``, and ``mode``. ``seconds`` is the sum over runs,
+        ``started`` the first start, ``workers`` the most GPUs at once; measured values are medians.
 
     Raises
     ------
@@ -239,11 +260,14 @@ def read_campaign(out_dir: str | Path) -> dict[str, Any]:
     runs = [run for run in runs if run["gpu"]]
     if not runs:
         raise DataError(f"{out_dir} holds no campaign: no campaign-<n>.json with a GPU")
-    result: dict[str, Any] = {name: runs[-1].get(name) for name in SCHEMA["campaigns"] if name != "campaign_id"}
-    for name in ("name", "gpu", "driver", "cuda", "cutlass", "protocol_version", "operands"):
+    for run in runs:
+        run.update(zip(CONDITIONS, conditions_of(run), strict=True))
+    for name in ("name", "gpu", "driver", "cuda", "cutlass", *CONDITIONS):
         values = {run[name] for run in runs}
         if len(values) > 1:
             raise DataError(f"the runs in {out_dir} differ in {name}: {', '.join(sorted(map(str, values)))}")
+    result: dict[str, Any] = {name: runs[-1].get(name) for name in SCHEMA["campaigns"] if name != "campaign_id"}
+    result["mode"] = runs[-1]["mode"]
     result["started"] = runs[0]["started"]
     result["seconds"] = float(sum(run["seconds"] for run in runs))
     result["workers"] = max(int(run["workers"]) for run in runs)

@@ -26,8 +26,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..generator import MeasurementError
 from .engine import build_engine
-from .measure import Options
 from .plan import read_plan
+from .protocol import Options
 from .provenance import Provenance
 from .records import Phase, Recorder, Status, done_problems, is_final, latest, new_rows, read_raw
 from .status import State, StatusFile
@@ -141,7 +141,7 @@ def run_campaign(
     Parameters
     ----------
     plan_dir
-        What ``write_plan`` wrote. Values in its ``options`` that :class:`~.measure.Options` knows are taken.
+        What ``write_plan`` wrote. Values in its ``options`` that :class:`~.protocol.Options` knows are taken.
     build_dir
         What ``build`` made: ``manifest.parquet`` and ``units/``.
     out_dir
@@ -153,7 +153,7 @@ def run_campaign(
     limits
         Patience with silent workers.
     options
-        Fields of :class:`~.measure.Options` that differ from the plan's.
+        Fields of :class:`~.protocol.Options` that differ from the plan's.
     simulation, simulation_options
         ``module:class`` of an engine to use in place of the GPU, and its arguments.
     progress
@@ -162,7 +162,8 @@ def run_campaign(
     Raises
     ------
     MeasurementError
-        If no GPU can be used, every worker fails, or another run uses ``out_dir``.
+        If no GPU can be used, every worker fails, another run uses ``out_dir``, or the rows in it were measured with
+        other operands, in another mode or by another version of the protocol.
     DataError
         If the plan cannot be read.
     """
@@ -220,7 +221,9 @@ class _Supervisor:
         self.total = len(plan.problems)
         self.recorder = Recorder(out, "supervisor")
         self.rows = 0
-        self.earlier_rows = int(is_final(latest(read_raw(out))).sum())
+        earlier = latest(read_raw(out))
+        self.earlier_rows = int(is_final(earlier).sum())
+        self.begun = set(earlier["problem_id"].tolist())
         self.failures: Counter[int] = Counter()
         self.kills: Counter[int] = Counter()
         self.failed_starts: Counter[str] = Counter()
@@ -228,7 +231,7 @@ class _Supervisor:
         self.stop = False
         self.workers: dict[int, _Worker] = {}
         self.selector = selectors.DefaultSelector()
-        self.provenance = Provenance(out, plan.meta, build_dir, self.started, len(gpus))
+        self.provenance = Provenance(out, plan.meta, build_dir, self.started, len(gpus), Options(**self.options))
 
     # -- main loop
 
@@ -355,8 +358,10 @@ class _Supervisor:
             stdin.close()
             return
         worker.problem = self.queue.popleft()
+        command = {"problem_id": worker.problem, "deadline": self.deadline, "begun": worker.problem in self.begun}
+        self.begun.add(worker.problem)
         try:
-            stdin.write(json.dumps({"problem_id": worker.problem, "deadline": self.deadline}).encode() + b"\n")
+            stdin.write(json.dumps(command).encode() + b"\n")
             stdin.flush()
         except BrokenPipeError:
             return  # it died; _ended puts the problem back

@@ -11,13 +11,18 @@ import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .engine import NULL_SLOT, PROBE_SLOT, EngineFailure, EngineLost
+from .engine import NULL_SLOT, PROBE_SLOT, Conditions, EngineFailure, EngineLost
 from .status import StatusFile
+
+WARM: Final = 0.8
+"""What warm operands multiply times by."""
+SERVER_US: Final = 3.0
+"""What an idle gap adds to the time of a launch, microseconds; the gaps themselves are not waited for."""
 
 
 class SimulatedEngine:
@@ -69,8 +74,9 @@ class SimulatedEngine:
     def info(self) -> dict[str, Any]:
         """See ``Engine``; the numbers of an H200."""
         return {
-            "gpu": "Simulated H200", "sm_count": 132, "clock_khz": 1_980_000, "memory_clock_khz": 3_201_000,
-            "memory_bus_bits": 6144, "driver_cuda": 13000, "cuda_runtime": 13000, "cupti": 130001, "cublaslt": 130000,
+            "gpu": "Simulated H200", "sm_count": 132, "l2_bytes": 62_914_560, "clock_khz": 1_980_000,
+            "memory_clock_khz": 3_201_000, "memory_bus_bits": 6144, "driver_cuda": 13000, "cuda_runtime": 13000,
+            "cupti": 130001, "cublaslt": 130000,
         }  # fmt: skip
 
     def open_kernels(self, kernels: list[str]) -> NDArray[np.int32]:
@@ -84,7 +90,7 @@ class SimulatedEngine:
             places[row] = 0, self._names.index(name)
         return places
 
-    def set_problem(self, m: int, n: int, k: int, layout: str, seed: int) -> None:
+    def set_problem(self, m: int, n: int, k: int, layout: str, seed: int, placement: int = 0) -> None:
         """See ``Engine``."""
         if self._fail_problem is not None and seed == self._fail_problem + 1:
             raise EngineFailure("allocate A: cudaErrorMemoryAllocation, out of memory")
@@ -132,22 +138,30 @@ class SimulatedEngine:
             return 2, np.nan
         return 0, 1e-3 if fault == "below_floor" else self.true_us(identity)
 
-    def _run(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def _run(self, slots: NDArray[np.int32], conditions: Conditions) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         results = [self._launch(position, int(slot)) for position, slot in enumerate(slots)]
         self._status.advance(len(slots), armed=False)
         times = np.array([us for _, us in results]) * (1.0 + 0.01 * self._rng.standard_normal(len(slots)))
+        if conditions.flush_bytes == 0:
+            times *= WARM
+        if conditions.gaps_us is not None:
+            if conditions.gaps_us.shape != slots.shape:
+                raise EngineFailure("gaps do not fit the launches")
+            times += SERVER_US
         return np.array([code for code, _ in results], dtype=np.int32), times
 
-    def verify(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def verify(
+        self, slots: NDArray[np.int32], conditions: Conditions
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
         """See ``Engine``."""
-        statuses, _ = self._run(slots)
+        statuses, times = self._run(slots, conditions)
         wrong = [7 if self._faults.get(self._slots[int(slot)][0]) == "wrong" else 0 for slot in slots]
-        return statuses, np.array(wrong, dtype=np.int64)
+        return statuses, np.array(wrong, dtype=np.int64), times
 
-    def time(self, slots: NDArray[np.int32]) -> NDArray[np.float64]:
+    def time(self, slots: NDArray[np.int32], conditions: Conditions) -> NDArray[np.float64]:
         """See ``Engine``."""
-        return self._run(slots)[1]
+        return self._run(slots, conditions)[1]
 
-    def graph_time(self, slots: NDArray[np.int32], rounds: int) -> NDArray[np.float64]:
+    def graph_time(self, slots: NDArray[np.int32], rounds: int, conditions: Conditions) -> NDArray[np.float64]:
         """See ``Engine``; a microsecond more than the other timer says."""
-        return np.array([self._run(slots)[1] + 1.0 for _ in range(rounds)])
+        return np.array([self._run(slots, conditions)[1] + 1.0 for _ in range(rounds)])

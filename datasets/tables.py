@@ -13,12 +13,18 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ..generator import CONFIG_COLUMNS, LAUNCH_COLUMNS, DataError
 
 STATUSES: Final = ("ok", "coarse", "wrong", "refused", "launch_failed", "hang", "crash", "below_floor")
 """What became of a measured candidate; only ``ok`` and ``coarse`` rows have times."""
 TIMED: Final = ("ok", "coarse")
+PURPOSES: Final = ("main", "repeat", "study", "gap")
+"""What a campaign is for. Only rows of ``main`` make up groups: ``repeat`` measures some of them again, ``study`` under
+other conditions, ``gap`` measures kernels outside the catalogue beside them."""
+PROBLEM_KEY: Final = ("M", "N", "K", "layout", "dtype")
+"""Columns that identify a problem."""
 CANDIDATE_KEY: Final = ("problem_id", "kernel_id", *LAUNCH_COLUMNS, "swapped")
 """Columns that identify a candidate on a problem."""
 
@@ -53,13 +59,19 @@ SCHEMA: Final[dict[str, dict[str, str]]] = {
     "campaigns": {
         "campaign_id": "int16", "name": "str", "purpose": "str", "gpu": "str", "driver": "str", "cuda": "str",
         "cutlass": "str", "protocol_version": "int16", "commit": "str", "started": "str", "seconds": "float32",
-        "workers": "int16", "operands": "str", "timer_resolution_us": "float32", "probe_us": "float32",
-        "graph_overhead_us": "float32",
+        "workers": "int16", "operands": "str", "mode": "str", "timer_resolution_us": "float32",
+        "probe_us": "float32", "graph_overhead_us": "float32",
     },
 }  # fmt: skip
 """Columns and types of every table. Times are microseconds, ``spread`` the relative interquartile range of a row's
 launches, ``registers`` registers per thread, ``spill_bytes`` spill stores plus loads, ``build_seconds`` seconds of one
 core."""
+
+MANTISSA_BITS: Final = {"time_us": 14, "retake_us": 14, "graph_us": 14, "spread": 6, "probe_ratio": 10}
+"""Bits of the mantissa that measurements are written with: times to 1 part in 32,768, far below their noise."""
+_SPLIT: Final = ("time_us", "retake_us", "graph_us", "spread")
+"""Columns of measurements whose bytes are stored by significance; the others have few values and get a dictionary."""
+COMPRESSION_LEVEL: Final = 9
 
 
 def empty(table: str) -> pd.DataFrame:
@@ -87,7 +99,7 @@ def conform(table: str, frame: pd.DataFrame) -> pd.DataFrame:
         if kind == "category":
             if not values.isin(STATUSES).all():
                 raise DataError(f"table {table}: {column} holds values other than {', '.join(STATUSES)}")
-            values = pd.Series(pd.Categorical(values.astype(object), categories=list(STATUSES)))
+            values = values.astype(pd.CategoricalDtype(list(STATUSES)))
         elif kind == "str":
             values = values.astype(object).where(values.notna(), "").astype(str)
         elif kind.startswith("int"):
@@ -115,14 +127,36 @@ class Tables:
     campaigns: pd.DataFrame = field(default_factory=lambda: empty("campaigns"))
 
     def write(self, path: str | Path) -> Path:
-        """Write every table to ``path`` (a directory, made if missing), each file replaced in one step."""
+        """Write every table to ``path`` (a directory, made if missing), each file replaced in one step.
+
+        Measurements are rounded to ``MANTISSA_BITS``.
+        """
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         for table in SCHEMA:
             part = folder / f".{table}.parquet.part"
-            conform(table, getattr(self, table)).to_parquet(part, index=False, compression="zstd", compression_level=19)
+            _write(table, conform(table, getattr(self, table)), part)
             part.replace(folder / f"{table}.parquet")
         return folder
+
+
+def _write(table: str, frame: pd.DataFrame, path: Path) -> None:
+    options: dict[str, Any] = {}
+    if table == "measurements":
+        rounded = {column: round_mantissa(frame[column].to_numpy(), bits) for column, bits in MANTISSA_BITS.items()}
+        frame = frame.assign(**rounded)
+        options["use_dictionary"] = [column for column in frame if column not in _SPLIT]
+        options["column_encoding"] = dict.fromkeys(_SPLIT, "BYTE_STREAM_SPLIT")
+    frame.to_parquet(path, index=False, compression="zstd", compression_level=COMPRESSION_LEVEL, **options)
+
+
+def round_mantissa(values: NDArray[np.float32], bits: int) -> NDArray[np.float32]:
+    """Round float32 values to the nearest with ``bits`` explicit bits of mantissa, ties to even; NaN stays NaN."""
+    dropped = 23 - bits
+    whole = values.view(np.uint32).astype(np.int64)
+    half = (1 << (dropped - 1)) - 1 + (whole >> dropped & 1)
+    rounded = (whole + half >> dropped << dropped).astype(np.uint32).view(np.float32)
+    return np.where(np.isfinite(values), rounded, values)
 
 
 def load(tables: Iterable[str] | None = None, path: str | Path | None = None) -> Tables:

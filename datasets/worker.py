@@ -24,9 +24,11 @@ import numpy as np
 
 from ..generator import CutlassRankerError, MeasurementError, Problem
 from .engine import CudaEngine, Engine, EngineFailure, EngineLost
-from .measure import Kernels, Meter, Options, ProblemRun, Stopped, keys_of
+from .measure import Kernels, ProblemRun, keys_of
+from .meter import Meter, Stopped
 from .plan import Kind, read_plan
-from .records import Recorder, read_raw
+from .protocol import Options
+from .records import ROW, Recorder, read_raw
 from .status import StatusFile
 
 EXIT_LOST: Final = 86
@@ -50,7 +52,7 @@ class Setup:
     supervisor: int
     """Process id of the supervisor."""
     options: dict[str, Any]
-    """Fields of :class:`~.measure.Options`."""
+    """Fields of :class:`~.protocol.Options`."""
     simulation: str | None = None
     """``module:class`` of a simulated engine, or None for the real one."""
     simulation_options: dict[str, Any] | None = None
@@ -112,7 +114,7 @@ class Worker:
             self.deadline = float(command["deadline"])
             problem_id = int(command["problem_id"])
             try:
-                self.measure(problem_id)
+                self.measure(problem_id, bool(command["begun"]))
                 self.answer("done", problem_id=problem_id)
             except Stopped:
                 self.answer("stopped", problem_id=problem_id)
@@ -120,8 +122,8 @@ class Worker:
                 self.answer("failed", problem_id=problem_id, reason=str(failure))
             self.status.idle()
 
-    def measure(self, problem_id: int) -> None:
-        """Measure one problem of the plan."""
+    def measure(self, problem_id: int, begun: bool) -> None:
+        """Measure one problem of the plan, of which there may be rows if it was ``begun`` before."""
         self.status.slow(problem_id)
         row = self.plan.problems[self.plan.problems["problem_id"] == problem_id].iloc[0]
         problem = Problem(int(row["M"]), int(row["N"]), int(row["K"]), row["layout"], row["dtype"])
@@ -129,7 +131,8 @@ class Worker:
             raise MeasurementError(f"the engine measures bf16 problems only; problem {problem_id} is {problem}")
         candidates = self.plan.candidates[self.plan.candidates["problem_id"] == problem_id]
         first, required = (keys_of(candidates[candidates["kind"] == kind]) for kind in (Kind.FIRST_PASS, Kind.REQUIRED))
-        run = ProblemRun(self.meter, self.kernels, problem_id, problem, read_raw(self.out, problem_id))
+        earlier = read_raw(self.out, problem_id) if begun else np.zeros(0, dtype=ROW)
+        run = ProblemRun(self.meter, self.kernels, problem_id, problem, earlier)
         run.run(first, required)
 
 

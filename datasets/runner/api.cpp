@@ -46,7 +46,7 @@ void copy_text(std::string const& text, char* out, int32_t size) {
 struct EngineOptions {
   char const* status_file;
   char const* library_directories;  // separated by colons
-  uint64_t flush_bytes, workspace_bytes, workspace_limit, blas_workspace_bytes;
+  uint64_t workspace_bytes, workspace_limit, blas_workspace_bytes;
   float atol, rtol;
 };
 
@@ -59,7 +59,6 @@ CR_EXPORT int32_t engine_open(EngineOptions const* options) {
     settings.status_file = options->status_file;
     std::istringstream directories(options->library_directories);
     for (std::string part; std::getline(directories, part, ':');) settings.library_directories.push_back(part);
-    settings.flush_bytes = options->flush_bytes;
     settings.workspace_bytes = options->workspace_bytes;
     settings.workspace_limit = options->workspace_limit;
     settings.blas_workspace_bytes = options->blas_workspace_bytes;
@@ -88,8 +87,9 @@ CR_EXPORT int32_t engine_kernel_name(int32_t unit, int32_t index, char* out, int
   });
 }
 
-CR_EXPORT int32_t engine_set_problem(int32_t m, int32_t n, int32_t k, char const* layout, uint64_t seed) {
-  return guarded([&] { opened().set_problem(m, n, k, layout, seed); });
+CR_EXPORT int32_t engine_set_problem(int32_t m, int32_t n, int32_t k, char const* layout, uint64_t seed,
+                                     int32_t placement) {
+  return guarded([&] { opened().set_problem(m, n, k, layout, seed, placement); });
 }
 
 CR_EXPORT int32_t engine_add(cr::Candidate const* candidates, int32_t count, int32_t* statuses) {
@@ -107,16 +107,19 @@ CR_EXPORT int32_t engine_blas_description(int32_t slot, char* out, int32_t size)
   return guarded([&] { copy_text(opened().blas_description(slot), out, size); });
 }
 
-CR_EXPORT int32_t engine_verify(int32_t const* slots, int32_t count, int32_t* statuses, int64_t* wrong) {
-  return guarded([&] { opened().verify(slots, count, statuses, wrong); });
+CR_EXPORT int32_t engine_verify(int32_t const* slots, int32_t count, uint64_t flush_bytes, double const* gaps_us,
+                                int32_t* statuses, int64_t* wrong, double* microseconds) {
+  return guarded([&] { opened().verify(slots, count, {flush_bytes, gaps_us}, statuses, wrong, microseconds); });
 }
 
-CR_EXPORT int32_t engine_time(int32_t const* slots, int32_t count, double* microseconds) {
-  return guarded([&] { opened().time(slots, count, microseconds); });
+CR_EXPORT int32_t engine_time(int32_t const* slots, int32_t count, uint64_t flush_bytes, double const* gaps_us,
+                              double* microseconds) {
+  return guarded([&] { opened().time(slots, count, {flush_bytes, gaps_us}, microseconds); });
 }
 
-CR_EXPORT int32_t engine_graph_time(int32_t const* slots, int32_t count, int32_t rounds, double* microseconds) {
-  return guarded([&] { opened().graph_time(slots, count, rounds, microseconds); });
+CR_EXPORT int32_t engine_graph_time(int32_t const* slots, int32_t count, uint64_t flush_bytes, int32_t rounds,
+                                    double* microseconds) {
+  return guarded([&] { opened().graph_time(slots, count, flush_bytes, rounds, microseconds); });
 }
 
 CR_EXPORT int32_t engine_check_reference(float* worst) {

@@ -12,20 +12,24 @@ struct Strides {
 // Normal bfloat16 values of standard deviation `scale` that depend only on (seed, position).
 void fill_normal(void* out, int64_t count, float scale, uint64_t seed, cudaStream_t stream);
 
+// Kernels of the runner between launches, whose records end a launch's span, are named cr_aside_*.
+
 // Overwrites `count` 16-bit values with a NaN pattern.
 void poison(void* out, int64_t count, int sm_count, cudaStream_t stream);
 
-// Writes `bytes` of `buffer`, which evicts everything else from L2. On entry stores `sequence` in `*marker` (mapped
-// host memory): everything enqueued before has finished. Named cr_flush: the trace is cut at it.
+// Writes `bytes` (may be 0) of `buffer`, which evicts everything else from L2. On entry stores `sequence` in `*marker`
+// (mapped host memory): everything enqueued before has finished. Named cr_flush: the span of a timed launch begins.
 void flush(void* buffer, size_t bytes, uint32_t sequence, uint32_t* marker, int sm_count, cudaStream_t stream);
+
+// Precedes an untimed launch; on entry stores `sequence` in `*marker`.
+void begin_untimed(uint32_t sequence, uint32_t* marker, cudaStream_t stream);
 
 // Ends a batch (named cr_end, which the trace looks for); on entry stores `sequence` in `*marker`.
 void end_batch(uint32_t sequence, uint32_t* marker, cudaStream_t stream);
 
 // Adds to `*wrong` the number of elements where !(|d - reference| <= atol + rtol * |reference|); d is bfloat16.
-// On entry stores `sequence` in `*marker`, as `flush` does.
 void compare(void const* d, float const* reference, int64_t count, float atol, float rtol, unsigned long long* wrong,
-             uint32_t sequence, uint32_t* marker, int sm_count, cudaStream_t stream);
+             int sm_count, cudaStream_t stream);
 
 // Fixed work (64 MB read, 128 FMAs per value) whose time tells how fast the GPU runs at the moment.
 constexpr size_t kProbeBytes = size_t{64} << 20;

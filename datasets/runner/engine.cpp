@@ -20,6 +20,8 @@ namespace {
 
 constexpr size_t kStateAlignment = 128;
 constexpr size_t kPad = 256;  // bytes behind each matrix, so that vector accesses of the last elements stay inside
+constexpr int kPlacements = 8;
+constexpr size_t kPlacementBytes = (size_t{2} << 20) + (size_t{96} << 10);  // another page, and another place in it
 
 Status volatile* map_status(std::string const& path) {
   int const file = ::open(path.c_str(), O_RDWR);
@@ -62,7 +64,7 @@ Engine::Engine(Settings const& settings) : settings_(settings) {
   check(cudaHostAlloc(reinterpret_cast<void**>(&marker_), kPad, cudaHostAllocMapped), "allocate progress marker");
   std::memset(marker_, 0, kPad);
   check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&marker_device_), marker_, 0), "map progress marker");
-  flush_.reserve(std::max(settings.flush_bytes, kProbeBytes), "allocate flush buffer");
+  flush_.reserve(kProbeBytes, "allocate flush buffer");
   workspaces_.push_back(std::make_unique<DeviceBuffer>());
   workspaces_.back()->reserve(settings.workspace_bytes, "allocate workspace");
   blas_workspace_.reserve(settings.blas_workspace_bytes, "allocate cuBLASLt workspace");
@@ -136,44 +138,49 @@ CrUnit const& Engine::unit(int id) const {
   return *units_[id];
 }
 
+void* Engine::placed(DeviceBuffer const& buffer) const {
+  return static_cast<uint8_t*>(buffer.data()) + placement_ * kPlacementBytes;
+}
+
 CrGemm Engine::gemm(bool swapped) const {
   // D^T = B^T A^T: the operands change places, every matrix keeps its memory.
   CrGemm result{};
   result.m = swapped ? n_ : m_;
   result.n = swapped ? m_ : n_;
   result.k = k_;
-  result.a = swapped ? b_.data() : a_.data();
-  result.b = swapped ? a_.data() : b_.data();
-  result.d = d_.data();
+  result.a = swapped ? b() : a();
+  result.b = swapped ? a() : b();
+  result.d = d();
   result.workspace = nullptr;
   result.device = 0;
   result.sm_count = sm_count_;
   return result;
 }
 
-void Engine::set_problem(int m, int n, int k, char const* layout, uint64_t seed) {
+void Engine::set_problem(int m, int n, int k, char const* layout, uint64_t seed, int placement) {
   std::string const letters = layout;
   bool const known = letters.size() == 3 && letters.find_first_not_of("TN") == std::string::npos;
-  if (m < 1 || n < 1 || k < 1 || !known) throw Failure(Code::kFailed, "bad problem");
+  if (m < 1 || n < 1 || k < 1 || !known || placement < 0 || placement >= kPlacements) throw Failure(Code::kFailed, "bad problem");
   synchronise("previous problem");
   slots_.clear();
   workspaces_.erase(workspaces_.begin(), workspaces_.end() - 1);
-  m_ = m, n_ = n, k_ = k, layout_ = letters;
-  a_.reserve(matrix_bytes(m, k, 2), "allocate A");
-  b_.reserve(matrix_bytes(k, n, 2), "allocate B");
-  d_.reserve(matrix_bytes(m, n, 2), "allocate D");
+  m_ = m, n_ = n, k_ = k, layout_ = letters, placement_ = placement;
+  constexpr size_t kRoom = (kPlacements - 1) * kPlacementBytes;
+  a_.reserve(matrix_bytes(m, k, 2) + kRoom, "allocate A");
+  b_.reserve(matrix_bytes(k, n, 2) + kRoom, "allocate B");
+  d_.reserve(matrix_bytes(m, n, 2) + kRoom, "allocate D");
   reference_.reserve(matrix_bytes(m, n, 4), "allocate reference");
   // Powers of two that bring the elements of D to a standard deviation near 1, whatever K is: the tolerances are
   // absolute near zero, and the rounding of a sum of K products grows with the products.
   float const scale = std::exp2(-std::round(std::log2(static_cast<float>(k)) / 4.0f));
-  fill_normal(a_.data(), int64_t{m} * k, scale, 2 * seed, stream_);
-  fill_normal(b_.data(), int64_t{k} * n, scale, 2 * seed + 1, stream_);
+  fill_normal(a(), int64_t{m} * k, scale, 2 * seed, stream_);
+  fill_normal(b(), int64_t{k} * n, scale, 2 * seed + 1, stream_);
   reference_kind_ = "plain";
   if (blas_.ready()) {
     BlasGemm const gemm{m, n, k, letters[0], letters[1], letters[2]};
     blas_.describe(gemm, true);
     for (BlasAlgorithm const& algorithm : blas_.heuristics(1, blas_workspace_.bytes())) {
-      if (blas_.run(algorithm, a_.data(), b_.data(), reference_.data(), blas_workspace_.data(), stream_)) {
+      if (blas_.run(algorithm, a(), b(), reference_.data(), blas_workspace_.data(), stream_)) {
         reference_kind_ = "cublaslt";
       }
     }
@@ -184,7 +191,7 @@ void Engine::set_problem(int m, int n, int k, char const* layout, uint64_t seed)
 }
 
 void Engine::naive_reference(float* out) {
-  naive_gemm(a_.data(), strides(layout_[0], m_, k_), b_.data(), strides(layout_[1], k_, n_), out,
+  naive_gemm(a(), strides(layout_[0], m_, k_), b(), strides(layout_[1], k_, n_), out,
              strides(layout_[2], m_, n_), m_, n_, k_, stream_);
 }
 
@@ -274,73 +281,107 @@ int32_t Engine::launch(int slot) {
   Slot& target = slots_[slot];
   if (!target.ready) return CR_REFUSED;
   if (target.kernel != nullptr) return target.kernel->launch(target.state.get(), stream_);
-  bool const done = blas_.run(target.blas, a_.data(), b_.data(), d_.data(), blas_workspace_.data(), stream_);
+  bool const done = blas_.run(target.blas, a(), b(), d(), blas_workspace_.data(), stream_);
   return done ? CR_OK : CR_LAUNCH_FAILED;
 }
 
-void Engine::verify(int32_t const* slots, int count, int32_t* statuses, int64_t* wrong) {
-  static_assert(sizeof(unsigned long long) == sizeof(int64_t), "counters are read back as they are");
-  int64_t const elements = int64_t{m_} * n_;
-  counts_.reserve(sizeof(int64_t) * std::max(count, 4096), "allocate counters");
-  check(cudaMemsetAsync(counts_.data(), 0, sizeof(int64_t) * count, stream_), "clear counters");
-  start_batch();
-  for (int i = 0; i < count; ++i) {
-    poison(d_.data(), elements, sm_count_, stream_);
-    statuses[i] = launch(slots[i]);
-    compare(d_.data(), static_cast<float const*>(reference_.data()), elements, settings_.atol, settings_.rtol,
-            static_cast<unsigned long long*>(counts_.data()) + i, i + 1, marker_device_, sm_count_, stream_);
-  }
-  synchronise("verification");
-  check(cudaMemcpy(wrong, counts_.data(), sizeof(int64_t) * count, cudaMemcpyDeviceToHost), "read counters");
+void Engine::time(int32_t const* slots, int count, Conditions const& conditions, double* microseconds) {
+  run({slots, count, conditions, microseconds, nullptr, nullptr});
 }
 
-void Engine::time(int32_t const* slots, int count, double* microseconds) {
+void Engine::verify(int32_t const* slots, int count, Conditions const& conditions, int32_t* statuses, int64_t* wrong,
+                    double* microseconds) {
+  counts_.reserve(sizeof(int64_t) * std::max(count, 4096), "allocate counters");
+  run({slots, count, conditions, microseconds, statuses, wrong});
+}
+
+void Engine::run(Batch const& batch) {
+  flush_.reserve(batch.conditions.flush_bytes, "grow flush buffer");
   std::string complaint;
   for (int attempt = 0; attempt < 2; ++attempt) {
-    if (time_once(slots, count, microseconds, complaint)) return;
+    if (run_once(batch, complaint)) return;
   }
   throw Failure(Code::kFailed, complaint + " (" + std::to_string(trace_.dropped()) + " records dropped so far)");
 }
 
-bool Engine::time_once(int32_t const* slots, int count, double* microseconds, std::string& complaint) {
+void Engine::make_cold_or_warm(int slot, uint32_t item, size_t flush_bytes) {
+  if (flush_bytes == 0) {
+    begin_untimed(item, marker_device_, stream_);
+    (void)launch(slot);
+  }
+  flush(flush_.data(), flush_bytes, item, marker_device_, sm_count_, stream_);
+}
+
+void Engine::idle(double microseconds) {
+  cudaError_t const result = cudaStreamSynchronize(stream_);
+  publish();
+  check(result, "idle gap");
+  auto const end = std::chrono::steady_clock::now() + std::chrono::duration<double, std::micro>(microseconds);
+  while (std::chrono::steady_clock::now() < end) {  // sleeping would wake too late
+  }
+}
+
+bool Engine::run_once(Batch const& batch, std::string& complaint) {
+  static_assert(sizeof(unsigned long long) == sizeof(int64_t), "counters are read back as they are");
+  int64_t const elements = int64_t{m_} * n_;
+  bool const verified = batch.wrong != nullptr;
   trace_.begin();
   start_batch();
-  std::vector<bool> launched(count);
-  for (int i = 0; i < count; ++i) {
-    flush(flush_.data(), settings_.flush_bytes, i, marker_device_, sm_count_, stream_);
-    launched[i] = launch(slots[i]) == CR_OK;
+  if (verified) {
+    check(cudaMemsetAsync(counts_.data(), 0, sizeof(int64_t) * batch.count, stream_), "clear counters");
   }
-  end_batch(count, marker_device_, stream_);
-  synchronise("timed launches");
+  std::vector<bool> launched(batch.count);
+  for (int i = 0; i < batch.count; ++i) {
+    if (verified) poison(d(), elements, sm_count_, stream_);
+    make_cold_or_warm(batch.slots[i], i, batch.conditions.flush_bytes);
+    if (batch.conditions.gaps_us != nullptr) idle(batch.conditions.gaps_us[i]);
+    int32_t const status = launch(batch.slots[i]);
+    launched[i] = status == CR_OK;
+    if (!verified) continue;
+    batch.statuses[i] = status;
+    compare(d(), static_cast<float const*>(reference_.data()), elements, settings_.atol, settings_.rtol,
+            static_cast<unsigned long long*>(counts_.data()) + i, sm_count_, stream_);
+  }
+  end_batch(batch.count, marker_device_, stream_);
+  synchronise("launches");
+  if (verified) {
+    size_t const bytes = sizeof(int64_t) * batch.count;
+    check(cudaMemcpy(batch.wrong, counts_.data(), bytes, cudaMemcpyDeviceToHost), "read counters");
+  }
+  return read_times(batch, launched, complaint);
+}
+
+bool Engine::read_times(Batch const& batch, std::vector<bool> const& launched, std::string& complaint) {
   std::vector<Span> spans;
-  if (!trace_.collect(count, spans)) {
-    complaint = "CUPTI delivered " + std::to_string(spans.size()) + " of " + std::to_string(count) + " launches";
+  if (!trace_.collect(batch.count, spans)) {
+    complaint = "CUPTI delivered " + std::to_string(spans.size()) + " of " + std::to_string(batch.count) + " launches";
     return false;
   }
   std::vector<int32_t> expected(slots_.size(), 0);  // records per launch of each slot: always the same number
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < batch.count; ++i) {
     Span const& span = spans[i];
-    microseconds[i] = std::numeric_limits<double>::quiet_NaN();
+    int32_t const slot = batch.slots[i];
+    batch.microseconds[i] = std::numeric_limits<double>::quiet_NaN();
     if (!launched[i]) continue;
-    int32_t const before = slots[i] >= kFirstSlot ? expected[slots[i]] : 0;
+    int32_t const before = slot >= kFirstSlot ? expected[slot] : 0;
     if (span.records == 0 || span.end <= span.start || (before != 0 && before != span.records)) {
       complaint = "CUPTI's records of launch " + std::to_string(i) + " are incomplete: " + std::to_string(span.records) +
                   " records, " + std::to_string(before) + " at an earlier launch of the same slot";
       return false;
     }
-    if (slots[i] >= kFirstSlot) expected[slots[i]] = span.records;
-    microseconds[i] = static_cast<double>(span.end - span.start) * 1e-3;
+    if (slot >= kFirstSlot) expected[slot] = span.records;
+    batch.microseconds[i] = static_cast<double>(span.end - span.start) * 1e-3;
   }
   return true;
 }
 
-cudaGraph_t Engine::capture(int32_t const* slots, int count) {
+cudaGraph_t Engine::capture(int32_t const* slots, int count, size_t flush_bytes) {
   cudaGraph_t graph = nullptr;
   std::string complaint;
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin capture");
   try {
     for (int i = 0; i < count; ++i) {
-      flush(flush_.data(), settings_.flush_bytes, i, marker_device_, sm_count_, stream_);
+      make_cold_or_warm(slots[i], i, flush_bytes);
       check(cudaEventRecordWithFlags(events_[2 * i], stream_, cudaEventRecordExternal), "record start");
       host_progress(i);
       if (launch(slots[i]) != CR_OK) complaint = "launch " + std::to_string(i) + " failed";
@@ -361,7 +402,7 @@ cudaGraph_t Engine::capture(int32_t const* slots, int count) {
   return graph;
 }
 
-void Engine::graph_time(int32_t const* slots, int count, int rounds, double* microseconds) {
+void Engine::graph_time(int32_t const* slots, int count, size_t flush_bytes, int rounds, double* microseconds) {
   struct Pause {  // no records while the second timer runs
     explicit Pause(Trace& paused) : trace(paused) { trace.disable(); }
     ~Pause() {
@@ -377,8 +418,9 @@ void Engine::graph_time(int32_t const* slots, int count, int rounds, double* mic
     check(cudaEventCreate(&event), "create event");
     events_.push_back(event);
   }
+  flush_.reserve(flush_bytes, "grow flush buffer");
   start_batch();
-  cudaGraph_t const graph = capture(slots, count);
+  cudaGraph_t const graph = capture(slots, count, flush_bytes);
   status_->armed = 0;
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph, 0), "instantiate graph");
@@ -409,7 +451,7 @@ std::string Engine::info() const {
        << ", \"memory_clock_khz\": " << attribute(cudaDevAttrMemoryClockRate)
        << ", \"memory_bus_bits\": " << attribute(cudaDevAttrGlobalMemoryBusWidth)
        << ", \"driver_cuda\": " << driver << ", \"cuda_runtime\": " << runtime << ", \"cupti\": " << trace_.version()
-       << ", \"cublaslt\": " << blas_.version() << ", \"flush_bytes\": " << settings_.flush_bytes
+       << ", \"cublaslt\": " << blas_.version()
        << ", \"cublaslt_problem\": \"" << blas_problem_ << "\", \"reference\": \"" << reference_kind_ << "\", \"dropped_records\": " << trace_.dropped() << "}";
   return text.str();
 }

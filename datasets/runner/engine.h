@@ -24,11 +24,16 @@ struct Status {
 struct Settings {
   std::string status_file;
   std::vector<std::string> library_directories;
-  size_t flush_bytes;
   size_t workspace_bytes;       // allocated at the start; grows if a kernel needs more
   size_t workspace_limit;       // kernels that need more are refused
   size_t blas_workspace_bytes;
   float atol, rtol;
+};
+
+// What precedes every timed launch of a batch.
+struct Conditions {
+  size_t flush_bytes;         // written to flush L2; 0: an untimed launch of the same slot instead
+  double const* gaps_us;      // idle time of the GPU right before each launch; null: none
 };
 
 // What can be launched: numbers below kFirstSlot, then the candidates and cuBLASLt algorithms of the problem.
@@ -46,20 +51,22 @@ class Engine {
   int load_unit(char const* path);
   CrUnit const& unit(int id) const;
 
-  // Allocates and fills the operands, computes the reference and drops all slots.
-  void set_problem(int m, int n, int k, char const* layout, uint64_t seed);
+  // Allocates and fills the operands, computes the reference and drops all slots. `placement` (0 to 7) moves A, B and D
+  // in memory.
+  void set_problem(int m, int n, int k, char const* layout, uint64_t seed, int placement);
   // Prepares candidates in new slots (numbered on from the last); statuses are CrStatus values.
   void add(Candidate const* candidates, int count, int32_t* statuses);
   int slot_count() const { return static_cast<int>(slots_.size()); }
   // Adds up to `most` cuBLASLt algorithms as new slots and returns how many.
   int add_blas(int most);
   std::string const& blas_description(int slot) const;
-  // Runs each slot once and compares its output; wrong[i] counts wrong elements.
-  void verify(int32_t const* slots, int count, int32_t* statuses, int64_t* wrong);
-  // Runs the slots in the given order, each after a flush. Times are CUPTI's, NaN where the launch failed.
-  void time(int32_t const* slots, int count, double* microseconds);
-  // The same order `rounds` times as a captured graph, timed by events; [rounds, count].
-  void graph_time(int32_t const* slots, int count, int rounds, double* microseconds);
+  // Launches the slots in the given order. Times are CUPTI's, NaN where the launch failed.
+  void time(int32_t const* slots, int count, Conditions const& conditions, double* microseconds);
+  // The same, with the output poisoned before and compared after each launch; wrong[i] counts wrong elements.
+  void verify(int32_t const* slots, int count, Conditions const& conditions, int32_t* statuses, int64_t* wrong,
+              double* microseconds);
+  // The same order `rounds` times as a captured graph, without gaps, timed by events; [rounds, count].
+  void graph_time(int32_t const* slots, int count, size_t flush_bytes, int rounds, double* microseconds);
   // Largest |x - y| / (1 + |y|) between the reference and that of a plain float32 kernel.
   float check_reference();
 
@@ -75,14 +82,32 @@ class Engine {
     bool ready = false;
   };
 
+  // A batch of timed launches. The last two are null unless outputs are verified.
+  struct Batch {
+    int32_t const* slots;
+    int count;
+    Conditions conditions;
+    double* microseconds;
+    int32_t* statuses;
+    int64_t* wrong;
+  };
+
+  void* a() const { return placed(a_); }
+  void* b() const { return placed(b_); }
+  void* d() const { return placed(d_); }
+  void* placed(DeviceBuffer const& buffer) const;
   CrGemm gemm(bool swapped) const;
   int32_t launch(int slot);
-  cudaGraph_t capture(int32_t const* slots, int count);
+  void make_cold_or_warm(int slot, uint32_t item, size_t flush_bytes);
+  void idle(double microseconds);
+  void run(Batch const& batch);
+  bool run_once(Batch const& batch, std::string& complaint);
+  bool read_times(Batch const& batch, std::vector<bool> const& launched, std::string& complaint);
+  cudaGraph_t capture(int32_t const* slots, int count, size_t flush_bytes);
   void naive_reference(float* out);
   void start_batch();
   void host_progress(uint32_t item);
   void synchronise(char const* what);
-  bool time_once(int32_t const* slots, int count, double* microseconds, std::string& complaint);
   void watch();
 
   Settings settings_;
@@ -96,7 +121,7 @@ class Engine {
   int sm_count_ = 0;
   std::vector<CrUnit const*> units_;
 
-  int m_ = 0, n_ = 0, k_ = 0;
+  int m_ = 0, n_ = 0, k_ = 0, placement_ = 0;
   std::string layout_;
   std::string reference_kind_;
   DeviceBuffer a_, b_, d_, reference_, flush_, blas_workspace_, counts_, scratch_;

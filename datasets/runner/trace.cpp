@@ -56,6 +56,15 @@ void CUPTIAPI on_request(uint8_t** buffer, size_t* size, size_t* max_records) {
   *max_records = 0;
 }
 
+Kind kind_of(char const* kernel_name) {
+  char const* own = kernel_name != nullptr ? std::strstr(kernel_name, "cr_") : nullptr;
+  if (own == nullptr) return Kind::kLaunch;
+  if (std::strncmp(own, "cr_flush", 8) == 0) return Kind::kFlush;
+  if (std::strncmp(own, "cr_aside_", 9) == 0) return Kind::kAside;
+  if (std::strncmp(own, "cr_end", 6) == 0) return Kind::kEnd;
+  return Kind::kLaunch;
+}
+
 void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t* buffer, size_t, size_t valid) {
   std::lock_guard<std::mutex> lock(mutex);
   CUpti_Activity* activity = nullptr;
@@ -63,9 +72,7 @@ void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t* buffer, s
   while (valid > 0 && (result = cupti.next_record(buffer, valid, &activity)) == CUPTI_SUCCESS) {
     if (activity->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || activity->kind == CUPTI_ACTIVITY_KIND_KERNEL) {
       auto const* kernel = reinterpret_cast<CUpti_ActivityKernel10 const*>(activity);
-      Kind kind = Kind::kLaunch;
-      if (kernel->name != nullptr && std::strstr(kernel->name, "cr_flush") != nullptr) kind = Kind::kFlush;
-      if (kernel->name != nullptr && std::strstr(kernel->name, "cr_end") != nullptr) kind = Kind::kEnd;
+      Kind const kind = kind_of(kernel->name);
       ends_total += kind == Kind::kEnd ? 1 : 0;
       records.push_back({kernel->start, kernel->end, kernel->correlationId, kind});
     } else if (activity->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
@@ -158,10 +165,14 @@ bool cut(std::vector<Record> all, size_t launches, std::vector<Span>& spans) {
   size_t first = last;
   while (first > 0 && all[first - 1].kind != Kind::kEnd) --first;
   spans.clear();
+  bool timed = false;  // between a flush and what ends its launch
   for (size_t i = first; i < last; ++i) {
     if (all[i].kind == Kind::kFlush) {
       spans.push_back(Span{0, 0, 0});
-    } else if (!spans.empty()) {  // records before the first flush belong to no timed launch
+      timed = true;
+    } else if (all[i].kind == Kind::kAside) {
+      timed = false;
+    } else if (timed) {
       Span& span = spans.back();
       if (span.records == 0) span.start = all[i].start;
       span.end = std::max(span.end, all[i].end);

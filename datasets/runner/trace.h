@@ -7,8 +7,9 @@
 
 namespace cr {
 
-// What an activity record belongs to: a measured launch, or one of the runner's kernels that structure a batch.
-enum class Kind : uint8_t { kLaunch, kFlush, kEnd };
+// What an activity record belongs to: a launch, or one of the runner's kernels that structure a batch. A flush begins
+// the span of a timed launch, an aside ends it.
+enum class Kind : uint8_t { kLaunch, kFlush, kAside, kEnd };
 
 // One activity record.
 struct Record {
@@ -17,7 +18,7 @@ struct Record {
   Kind kind;
 };
 
-// What one launch did on the GPU, between two flushes.
+// What one timed launch did on the GPU.
 struct Span {
   uint64_t start, end;  // ns; start of the first to end of the last record
   int32_t records;      // 0 if nothing ran

@@ -19,14 +19,14 @@ KERNELS = col.from_configs(
     ]
 )
 PROBLEMS = pd.DataFrame(
-    [(4096, 4096, 4096, "paper", "eval"), (8, 4096, 4096, "llm", "train")],
-    columns=["M", "N", "K", "sources", "split"],
+    [(4096, 4096, 4096, "TNT", "paper", "eval"), (8, 4096, 4096, "TNT", "llm", "train")],
+    columns=["M", "N", "K", "layout", "sources", "split"],
 )
-NO_PICKS = pd.DataFrame(columns=list(plan.PICK_COLUMNS)).astype({"M": int, "N": int, "K": int})
+NO_PICKS = pd.DataFrame(columns=list(plan.PICK_COLUMNS))
 CAMPAIGN = {
     "gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "cutlass": "4.2.0", "protocol_version": 1,
     "commit": "abc", "started": "2026-01-01T00:00:00Z", "seconds": 60.0, "workers": 1, "operands": "cold",
-    "timer_resolution_us": 0.256, "probe_us": 40.0, "graph_overhead_us": 1.0,
+    "mode": "offline", "timer_resolution_us": 0.256, "probe_us": 40.0, "graph_overhead_us": 1.0,
 }  # fmt: skip
 
 

@@ -23,6 +23,14 @@ int main() {
   // Too few or too many flushes, or no end: incomplete.
   if (cr::cut(records, 4, spans) || cr::cut(records, 2, spans)) return 5;
   if (cr::cut({records.begin(), records.end() - 1}, 3, spans)) return 6;
+  // An untimed launch after an aside belongs to no span; the flush after it begins the next.
+  std::vector<Record> const asides = {
+      {100, 200, 1, Kind::kAside},  {300, 400, 2, Kind::kLaunch},  {500, 600, 3, Kind::kFlush},
+      {700, 800, 4, Kind::kLaunch}, {900, 950, 5, Kind::kAside},   {1000, 1100, 6, Kind::kLaunch},
+      {1200, 1300, 7, Kind::kFlush}, {1400, 1450, 8, Kind::kLaunch}, {1500, 1600, 9, Kind::kEnd},
+  };
+  if (!cr::cut(asides, 2, spans) || spans[0].start != 700 || spans[0].end != 800 || spans[0].records != 1) return 8;
+  if (spans[1].start != 1400 || spans[1].end != 1450 || spans[1].records != 1) return 9;
   // Only the last batch counts.
   std::vector<Record> two = records;
   two.push_back({10000, 11000, 70, Kind::kFlush});

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cutlass_ranker.datasets.engine import ITEM, NULL_SLOT, PROBE_SLOT, CudaEngine, build_engine
-from cutlass_ranker.datasets.measure import Meter, Options
+from cutlass_ranker.datasets.engine import ITEM, NULL_SLOT, PROBE_SLOT, Conditions, CudaEngine, build_engine
+from cutlass_ranker.datasets.meter import Meter
 from cutlass_ranker.datasets.plan import Plan, write_plan
+from cutlass_ranker.datasets.protocol import Options
 from cutlass_ranker.datasets.records import Recorder, read_baselines, read_campaign, read_notes, read_rows
 from cutlass_ranker.datasets.run import Limits, run_campaign, visible_gpus
+from cutlass_ranker.datasets.selfcheck import flush_ratios
 from cutlass_ranker.datasets.status import StatusFile
 from cutlass_ranker.generator import FAMILIES, MeasurementError, enumerate_configs
 from cutlass_ranker.generator import columns as col
@@ -75,7 +78,9 @@ def meter(build_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Meter:
     folder = tmp_path_factory.mktemp("engine")
     status = StatusFile(folder / "status.bin", create=True)
     engine = CudaEngine(build_dir, status.path)
-    return Meter(engine, status, Recorder(folder, "test"), Options(), lambda: False)
+    meter = Meter(engine, status, Recorder(folder, "test"), Options(), lambda: False)
+    meter.calibrate()
+    return meter
 
 
 def add(meter: Meter, *names: str) -> np.ndarray:
@@ -114,7 +119,7 @@ def test_reference_and_cublaslt_in_every_layout(meter: Meter, layout: str) -> No
     assert engine.check_reference() < 1e-3
     algorithms = engine.add_blas(8)
     assert 1 <= len(algorithms) <= 8
-    statuses, wrong = engine.verify(np.arange(len(algorithms), dtype=np.int32))
+    statuses, wrong, _ = engine.verify(np.arange(len(algorithms), dtype=np.int32), meter.plain)
     assert not statuses.any()
     assert not wrong.any()
 
@@ -124,26 +129,60 @@ def test_verification_counts_wrong_elements(meter: Meter) -> None:
     meter.engine.set_problem(200, 136, 264, "TNT", 1)
     prepared = add(meter, "good", "good_swapped", "wrong", "refused", "launch_failed", "workspace", "good")
     assert prepared.tolist() == [0, 0, 0, 1, 0, 0, 0]
-    for _ in range(2):
-        statuses, wrong = meter.engine.verify(np.arange(7, dtype=np.int32))
+    for conditions in (meter.plain, Conditions(0), Conditions(meter.plain.flush_bytes, np.full(14, 200.0))):
+        order = np.tile(np.arange(7, dtype=np.int32), 2)
+        statuses, wrong, times = meter.engine.verify(order, conditions)
         # What did not run left the poisoned output: every element is wrong.
-        assert wrong.tolist() == [0, 0, 1, 200 * 136, 200 * 136, 0, 0]
-        assert statuses.tolist() == [0, 0, 0, 1, 2, 0, 0]
-    assert np.isnan(meter.engine.time(np.array([0, 4, 0], dtype=np.int32))).tolist() == [False, True, False]
+        assert wrong.tolist() == [0, 0, 1, 200 * 136, 200 * 136, 0, 0] * 2
+        assert statuses.tolist() == [0, 0, 0, 1, 2, 0, 0] * 2
+        assert np.isnan(times).tolist() == [False, False, False, True, True, False, False] * 2
+    times = meter.engine.time(np.array([0, 4, 0], dtype=np.int32), meter.plain)
+    assert np.isnan(times).tolist() == [False, True, False]
 
 
 @pytest.mark.gpu
-def test_times_belong_to_their_launches(meter: Meter) -> None:
-    meter.engine.set_problem(256, 256, 2048, "TNT", 1)
+@pytest.mark.parametrize("placement", [0, 7])
+def test_times_belong_to_their_launches(meter: Meter, placement: int) -> None:
+    meter.engine.set_problem(256, 256, 2048, "TNT", 1, placement)
     add(meter, "good", "slow", "workspace")
     order = meter.rng.permutation(np.repeat(np.arange(3, dtype=np.int32), 60)).astype(np.int32)
-    times = meter.engine.time(order)
-    good, slow, workspace = (np.median(times[order == slot]) for slot in range(3))
-    assert 4 < slow / good < 20  # sixteen passes, the first with cold operands
-    assert workspace > good + 1.0  # memset and a second kernel
-    graph = np.median(meter.engine.graph_time(np.arange(3, dtype=np.int32), 20), axis=0)
+    verified = meter.engine.verify(order, meter.plain)
+    assert not verified[1].any()
+    for times in (meter.engine.time(order, meter.plain), verified[2]):
+        good, slow, workspace = (np.median(times[order == slot]) for slot in range(3))
+        assert 4 < slow / good < 20  # sixteen passes, the first with cold operands
+        assert workspace > good + 1.0  # memset and a second kernel
+    graph = np.median(meter.engine.graph_time(np.arange(3, dtype=np.int32), 20, meter.plain), axis=0)
     assert np.allclose(graph, [good, slow, workspace], rtol=0.05, atol=6.0)
-    assert not meter.engine.verify(np.arange(3, dtype=np.int32))[1].any()
+
+
+@pytest.mark.gpu
+def test_warm_operands_and_gaps(meter: Meter) -> None:
+    meter.engine.set_problem(16, 4096, 4096, "TNT", 1)  # 32 MiB of B: cold it comes from DRAM, warm it is in L2
+    slots = np.zeros(40, dtype=np.int32)
+    assert meter.engine.add_blas(1)
+    cold = np.median(meter.engine.time(slots, meter.plain))
+    warm = np.median(meter.engine.time(slots, Conditions(0)))
+    assert warm < 0.9 * cold
+    graph = np.median(meter.engine.graph_time(slots[:10], 5, Conditions(0)))
+    assert warm < graph < warm + 8.0
+    began = time.perf_counter()
+    server = np.median(meter.engine.time(slots, Conditions(meter.plain.flush_bytes, np.full(40, 5000.0))))
+    assert time.perf_counter() - began > 0.2  # forty gaps of 5 ms
+    assert 0.8 * cold < server < 2.0 * cold
+    with pytest.raises(MeasurementError, match="as many gaps"):
+        meter.engine.time(slots, Conditions(0, np.zeros(3)))
+
+
+@pytest.mark.gpu
+def test_flush_of_twice_the_l2_is_as_cold_as_a_larger_one(meter: Meter) -> None:
+    assert isinstance(meter.engine, CudaEngine)
+    found = flush_ratios(meter.engine, meter)
+    print(found)
+    for _, ratio, warm in found:
+        assert 0.97 < ratio < 1.03
+        assert warm < ratio
+    assert np.mean([warm for _, _, warm in found]) < 0.9
 
 
 @pytest.mark.gpu
@@ -153,7 +192,7 @@ def test_calibration(meter: Meter) -> None:
     assert 20 < facts["probe_us"] < 500
     assert facts["probe_spread"] < 0.2
     assert 0 < facts["graph_overhead_us"] < 10
-    both = np.median(meter.engine.graph_time(np.array([PROBE_SLOT, NULL_SLOT], dtype=np.int32), 11), axis=0)
+    both = np.median(meter.engine.graph_time(np.array([PROBE_SLOT, NULL_SLOT], np.int32), 11, meter.plain), axis=0)
     assert both[0] - both[1] == pytest.approx(facts["probe_us"], rel=0.1, abs=3.0)
     assert facts["dropped_records"] == 0
 

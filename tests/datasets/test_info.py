@@ -71,10 +71,24 @@ def changed(tables, table, index, column, value):
         ("baselines", 0, "time_us", 124.0, "faster than the roofline"),
         ("kernels", 0, "stages", 5, "does not match the configuration"),
         ("kernels", 0, "name", "gemm", "not a procedural name"),
-        ("problems", 0, "split", "test", "neither train nor eval"),
+        ("problems", 0, "split", "test", "none of train, eval, neither"),
         ("problems", 0, "split", "train", "held out or too near"),
         ("problems", 1, "M", 5000, "held out or too near"),
         ("problems", [0, 1], "M", 8, "repeats M, N, K"),
+        ("problems", 1, "split", "neither", None),
+        ("problems", 1, "K", 4092, "not a problem that the kernels can take"),
+        ("problems", 1, "layout", "TT", "not a problem that the kernels can take"),
+        ("measurements", 3, "swapped", 0, "does not serve"),
+        ("measurements", 0, "swapped", 1, "does not serve"),
+        ("measurements", 3, "swapped", 2, "neither 0 nor 1"),
+        ("measurements", 0, "raster", 3, "not a launch"),
+        ("measurements", 0, "swizzle", 3, "not a launch"),
+        ("measurements", 0, "splits", 2, "not a launch"),
+        ("measurements", 0, "decomposition", 2, "not a launch"),
+        ("measurements", 0, "decomposition", 1, "without the Stream-K scheduler"),
+        ("campaigns", 0, "purpose", "other", "purpose is none of"),
+        ("campaigns", 0, "operands", "lukewarm", "operands is none of"),
+        ("campaigns", 0, "mode", "", "mode is none of"),
         ("campaigns", 0, "gpu", None, None),
     ],
 )
@@ -92,3 +106,37 @@ def test_duplicates_and_missing_columns_are_found(tables):
     lacking = data_check(replace(tables, problems=tables.problems.drop(columns="split")))
     assert [(f.level, f.table) for f in lacking] == [("error", "problems")]
     assert "split" in str(lacking[0])
+
+
+def test_kernels_of_the_wrong_family_are_found(tables):
+    turned = tables.problems.assign(layout=["TNT", "TNN"])
+    # Problem 1 has three rows: TNT kernels 0 and 1 not swapped, TNN kernel 2 swapped; as TNN it would be the reverse.
+    assert [(f.table, f.rows) for f in data_check(replace(tables, problems=turned))] == [("measurements", 3)]
+    swapped = tables.measurements["swapped"].where(tables.measurements["problem_id"] == 0, [1] * 6 + [0])
+    both = replace(tables, problems=turned, measurements=tables.measurements.assign(swapped=swapped))
+    assert data_check(both) == []
+
+
+def test_a_leak_in_another_layout_is_found(tables):
+    # 16x3000x512 NNN computes what 3000x16x512 TTT does; 3000x24x512 is near that.
+    problems = tables.problems.assign(
+        M=[16, 3000], N=[3000, 24], K=512, layout=["NNN", "TNT"], sources="x", split=["eval", "train"]
+    )
+    only = replace(tables, problems=problems, measurements=tables.measurements[:0], baselines=tables.baselines[:0])
+    assert [finding.message for finding in data_check(replace(only, problems=problems.assign(N=[3000, 32])))] == []
+    found = data_check(only)
+    assert [(f.table, f.rows) for f in found] == [("problems", 1)]
+    assert "too near" in found[0].message
+
+
+def test_main_campaigns_must_share_their_conditions_but_studies_need_not(tables):
+    for purpose, count in (("study", 0), ("main", 1)):
+        plan = make_plan("warm")
+        plan.meta["purpose"] = purpose
+        # 5 us for 33.6 MB of operands is impossible from DRAM (6.9 us), not from L2.
+        rows = pd.DataFrame([row(1, 2, 5.0)])
+        warm = CAMPAIGN | {"operands": "warm"}
+        both = merge_campaign(tables, plan, rows, BASELINES.iloc[:0], make_manifest(plan), warm)
+        assert [f.message for f in data_check(both)] == ["main campaigns differ in operands or mode"] * count
+        cold = merge_campaign(tables, plan, rows, BASELINES.iloc[:0], make_manifest(plan), CAMPAIGN)
+        assert any("roofline" in finding.message for finding in data_check(cold))

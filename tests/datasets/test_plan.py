@@ -5,28 +5,21 @@ import pandas as pd
 import pytest
 from tables_example import BASELINES, CAMPAIGN, ROWS, make_manifest
 
-from cutlass_ranker.datasets import choice, plan
+from cutlass_ranker.datasets import groups, plan
 from cutlass_ranker.datasets.merging import merge_campaign
-from cutlass_ranker.datasets.problems import evaluation_problems
 from cutlass_ranker.datasets.tables import Tables
 from cutlass_ranker.generator import (
-    DTYPES,
     FAMILIES,
     DataError,
+    Decomposition,
     Epilogue,
     KernelConfig,
     MissingDependency,
-    Problem,
     Schedule,
     Scheduler,
-    accumulator_registers,
-    load_catalogue,
-    names,
-    valid_mask,
 )
 from cutlass_ranker.generator import columns as col
 
-BF16 = DTYPES["bf16"]
 SCHEDULES = [
     (Schedule.WARPSPECIALIZED, Scheduler.PERSISTENT), (Schedule.PINGPONG, Scheduler.PERSISTENT),
     (Schedule.COOPERATIVE, Scheduler.PERSISTENT), (Schedule.COOPERATIVE, Scheduler.STREAM_K),
@@ -43,17 +36,17 @@ KERNELS = col.from_configs(
 )
 PROBLEMS = pd.DataFrame(
     [
-        (4096, 4096, 4096, "paper", "eval"),
-        (256, 256, 8192, "paper", "eval"),
-        (8, 4096, 4096, "llm", "train"),
-        (40, 1032, 1000, "random", "train"),
+        (4096, 4096, 4096, "TNT", "paper", "eval"),
+        (256, 256, 8192, "TNT", "paper", "eval"),
+        (8, 4096, 4096, "TNT", "llm", "train"),
+        (40, 1032, 1000, "TNT", "random", "train"),
     ],
-    columns=["M", "N", "K", "sources", "split"],
+    columns=["M", "N", "K", "layout", "sources", "split"],
 )
 
 
 def pick(m, n, k, rank=0, splits=1, raster=1, swizzle=1, us=10.0, stages=4):
-    return (m, n, k, rank, 128, 128, 64, 2, 1, stages, splits, swizzle, raster, us)
+    return (m, n, k, "TNT", rank, 128, 128, 64, 2, 1, stages, splits, swizzle, raster, us)
 
 
 PICKS = pd.DataFrame(
@@ -75,6 +68,7 @@ def made():
 
 def test_first_pass_is_every_kernel_that_serves_the_problem(made):
     first = made.candidates[made.candidates["kind"] == plan.Kind.FIRST_PASS]
+    first = first[first["splits"] == 1]
     counts = first.groupby("problem_id").size().to_dict()
     # tile_m = 128 on M = 40 or 8: the guard starts at M = 64. Swapped 64x16 on N=4096, M=8: fine.
     assert counts == {0: 9, 1: 9, 2: 9, 3: 9}
@@ -83,6 +77,20 @@ def test_first_pass_is_every_kernel_that_serves_the_problem(made):
     assert first.loc[first["kernel_id"] != 8, "swapped"].sum() == 0
     assert (first[["raster", "decomposition"]] == 0).all(axis=None)
     assert (first[["swizzle", "splits"]] == 1).all(axis=None)
+
+
+def test_first_pass_holds_the_splits_worth_a_look(made):
+    split = made.candidates[(made.candidates["kind"] == plan.Kind.FIRST_PASS) & (made.candidates["splits"] > 1)]
+    # Kernels 6 and 7 are the Stream-K ones, 128x128x64 with a cluster of 2x1. 4096x4096 has 1,024 tiles: too many.
+    # 256x256x8192: 4 tiles of 128 k-tiles: 2, 4, 8 and 16 slices. 8x4096x4096: 32 tiles, padded to 64 by the cluster,
+    # so 2 and 4 slices make no more than 264. 40x1032x1000: 9 tiles, padded to 18, of 16 k-tiles: 2 and 4.
+    found = {key: sorted(rows["splits"]) for key, rows in split.groupby(["problem_id", "kernel_id"])}
+    assert found == {
+        (problem, kernel): splits
+        for problem, splits in ((1, [2, 4, 8, 16]), (2, [2, 4]), (3, [2, 4]))
+        for kernel in (6, 7)
+    }
+    assert set(split["decomposition"]) == {int(Decomposition.SPLIT_K)}
 
 
 def test_guards_apply():
@@ -112,7 +120,7 @@ def test_every_variant_is_a_candidate_once(made):
     joined = made.nvmmh_variants.merge(made.candidates, on=key, how="left")
     assert joined["kind"].notna().all()
     assert not made.candidates.duplicated([*key, "swapped"]).any()
-    # Six swizzled variants of problem 0 and two split ones of problem 1 are extra.
+    # Six swizzled variants of problem 0 and two split ones (3 slices) of problem 1 are extra.
     assert (made.candidates["kind"] == plan.Kind.REQUIRED).sum() == 8
 
 
@@ -148,10 +156,8 @@ def test_without_nvmmh_given_kernels_are_planned_with_a_warning(monkeypatch):
     monkeypatch.setattr(plan, "query", missing)
     with pytest.warns(UserWarning, match="without nvMMH"):
         made = plan.make_plan("alone", KERNELS, PROBLEMS)
-    assert len(made.candidates) == 36
+    assert len(made.candidates) == 36 + 16
     assert len(made.nvmmh_variants) == 0
-    with pytest.raises(MissingDependency):
-        plan.make_plan("alone", problems=PROBLEMS)
 
 
 def test_a_broken_plan_directory_is_named(tmp_path):
@@ -171,63 +177,6 @@ def test_repeat_plan_draws_measured_rows_evenly(made):
     assert set(repeat.problems["problem_id"]) == set(repeat.candidates["problem_id"])
 
 
-class TestChoice:
-    def test_deepest_by_hand(self):
-        one = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.NOSMEM)
-        big = KernelConfig(256, 256, 256, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.NOSMEM)
-        # 128x128x64: 32 KiB a stage, 232448 - 2048 = 230400 B: 7 stages. 256x256x256: 256 KiB a stage: none.
-        assert choice.deepest(col.from_configs([one, big])).tolist() == [7, 0]
-
-    def test_static_score_by_hand(self):
-        configs = col.from_configs(
-            [
-                KernelConfig(128, 128, 64, 1, 1, 7, Schedule.COOPERATIVE, Epilogue.NOSMEM),
-                KernelConfig(128, 128, 64, 4, 1, 7, Schedule.COOPERATIVE, Epilogue.NOSMEM),
-                KernelConfig(64, 16, 128, 1, 1, 5, Schedule.PINGPONG, Epilogue.NOSMEM, family="TNN"),
-            ]
-        )
-        score = choice.static_score(configs, [Problem(16, 1200, 512), Problem(1280, 1408, 512)])
-        # 128x128: 1x10 tiles in one wave of 132, 10x11 = 110 in one wave. Cluster 4x1 pads to 12x11 = 132: one wave.
-        side = 7 * np.sqrt(128 * 128 * 64)
-        assert score[0] == pytest.approx((10 / 132 + 110 / 132) / 2 * side)
-        assert score[1] == pytest.approx(score[0])
-        # Swapped 64x16 sees (1200, 16): 19x1 tiles; (1408, 1280): 22x80 = 1760 tiles, 14 waves.
-        small = 5 * np.sqrt(64 * 16 * 128)
-        assert score[2] == pytest.approx((19 / 132 + 1760 / (14 * 132)) / 2 * small)
-
-
-@pytest.fixture(scope="module")
-def first():
-    pytest.importorskip("nvMatmulHeuristics", reason="optional extra baselines")
-    return plan.make_plan("first")
-
-
-class TestFirstCatalogue:
-    def test_size_validity_and_tiles(self, first):
-        kernels = {name: first.kernels[name].to_numpy(dtype=np.int32) for name in col.CONFIG_COLUMNS}
-        assert len(first.kernels) == 640
-        assert first.kernels["name"].is_unique
-        assert valid_mask(kernels, BF16).all()
-        tiles = first.kernels[["family", "tile_m", "tile_n", "tile_k"]].drop_duplicates()
-        assert len(tiles) <= 40
-        assert set(tiles["family"]) == {FAMILIES.index("TNT"), FAMILIES.index("TNN")}
-        assert 1 <= (accumulator_registers(kernels) >= 256).sum() <= 32
-        assert 1 <= (kernels["cluster_m"] * kernels["cluster_n"] == 16).sum() <= 16
-
-    def test_every_evaluation_problem_has_all_variants_of_the_first_pick(self, first):
-        assert first.meta["options"]["nvmmh_variants_without_kernel"] == 0
-        evaluation = first.problems[first.problems["split"] == "eval"]
-        assert len(evaluation) == len(evaluation_problems())
-        assert set(first.nvmmh_variants["problem_id"]) == set(evaluation["problem_id"])
-
-    def test_the_shipped_catalogue_comes_from_it(self, first):
-        try:
-            shipped = names(load_catalogue(), BF16)
-        except DataError:
-            pytest.skip("no catalogue is shipped")
-        assert set(shipped) <= set(first.kernels["name"])
-
-
 def test_extra_kernels_are_measured_as_nvmmhs_variants_only():
     stream_k = np.flatnonzero(KERNELS["scheduler"] == Scheduler.STREAM_K)
     others = np.setdiff1d(np.arange(col.size(KERNELS)), stream_k)
@@ -244,21 +193,144 @@ def test_extra_kernels_are_measured_as_nvmmhs_variants_only():
     assert set(rows["problem_id"]) == {0, 1}
 
 
-def test_split_plan_holds_every_split_worth_a_look_and_the_best_known():
-    stream_k = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K)
-    pingpong = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.PINGPONG, Epilogue.TMA)
-    problems = pd.DataFrame(
-        [(256, 256, 1024, "a", "eval"), (4096, 4096, 4096, "b", "eval")], columns=["M", "N", "K", "sources", "split"]
+def test_every_layout_gets_the_kernels_that_serve_it_directly_or_swapped():
+    families = ("TNT", "TNN", "TTT", "NNN")
+    kernels = col.from_configs(
+        KernelConfig(128, 64, 64, 1, 1, 4, Schedule.PINGPONG, Epilogue.TMA, family=family) for family in families
     )
-    planned = plan.make_plan("main", col.from_configs([stream_k, pingpong]), problems, PICKS.iloc[:0])
-    rows = ROWS.iloc[[0, 2, 5, 6]].assign(problem_id=[0, 0, 1, 1], kernel_id=[0, 1, 0, 1], swapped=0)
-    tables = merge_campaign(Tables(), planned, rows, BASELINES.iloc[:0], make_manifest(planned), CAMPAIGN)
-    made = plan.make_split_plan("splits", tables)
-    # 256x256x1024: 4 tiles of 16 k-tiles; slices of at least 4 k-tiles allow 2 and 4. 4096x4096 has 1,024 tiles: none.
-    assert made.problems["problem_id"].tolist() == [0]
-    splits = made.candidates[made.candidates["splits"] > 1]
-    assert splits["kernel_id"].tolist() == [0, 0]
-    assert splits["splits"].tolist() == [2, 4]
-    known = made.candidates[made.candidates["splits"] == 1]
-    assert sorted(known["kernel_id"]) == [0, 1]
-    assert made.meta["purpose"] == "main"
+    rows = [(512, 512, 1000, layout, "x", "train") for layout in ("TNT", "TNN", "TTT", "NNN", "NNT")]
+    made = plan.make_plan("all", kernels, pd.DataFrame(rows, columns=list(PROBLEMS)), PICKS.iloc[:0])
+    served = made.candidates.merge(made.problems, on="problem_id").merge(made.kernels, on="kernel_id")
+    found = {
+        (layout, FAMILIES[family], swapped)
+        for layout, family, swapped in served[["layout", "family", "swapped"]].itertuples(index=False)
+    }
+    assert found == {
+        ("TNT", "TNT", 0), ("TNT", "TNN", 1), ("TNN", "TNN", 0), ("TNN", "TNT", 1),
+        ("TTT", "TTT", 0), ("TTT", "NNN", 1), ("NNN", "NNN", 0), ("NNN", "TTT", 1),
+    }  # fmt: skip
+    # Nothing serves NNT, so the problem is left out.
+    assert "NNT" not in set(made.problems["layout"])
+
+
+def test_nvmmh_kernels_are_the_first_picks_variants_in_the_problems_own_family():
+    problems = pd.concat([PROBLEMS, PROBLEMS.iloc[:2].assign(layout="NNN")], ignore_index=True)
+    picks = pd.concat([PICKS, PICKS.assign(layout="NNN")], ignore_index=True)
+    kernels = plan.nvmmh_kernels(problems, picks)
+    # Both evaluation problems have 128x128x64, cluster 2x1, 4 stages; the split pick's two are among the eight.
+    assert col.size(kernels) == 16
+    assert np.bincount(kernels["family"])[[FAMILIES.index("TNT"), FAMILIES.index("NNN")]].tolist() == [8, 8]
+    assert list(kernels) == list(col.CONFIG_COLUMNS)
+
+
+def measured_tables(purpose="main", problems=PROBLEMS):
+    """Tables in which three kernels were measured on each problem, the fastest being kernel 1 with swizzle 4."""
+    made = plan.make_plan("main", col.take(KERNELS, slice(0, 3)), problems, PICKS.iloc[:0])
+    made.meta["purpose"] = purpose
+    rows = []
+    for number in made.problems["problem_id"]:
+        us = 200.0 + number
+        times = {(0, 1): us, (1, 1): 0.9 * us, (2, 1): 1.2 * us, (1, 4): 0.8 * us}
+        rows += [
+            ROWS.iloc[0].to_dict() | {"problem_id": number, "kernel_id": kernel, "swizzle": swizzle, "time_us": time,
+                                      "retake_us": time, "graph_us": time}
+            for (kernel, swizzle), time in times.items()
+        ]  # fmt: skip
+    return merge_campaign(Tables(), made, pd.DataFrame(rows), BASELINES.iloc[:0], make_manifest(made), CAMPAIGN)
+
+
+KEY = ["kernel_id", "swizzle", "splits"]
+
+
+class TestBesideKnown:
+    def test_what_is_measured_is_left_out_and_the_best_known_is_retaken(self):
+        tables = measured_tables()
+        four = col.take(KERNELS, np.array([3, 2, 1, 0]))  # other ids than in the tables; the first is new
+        made = plan.make_plan("more", four, PROBLEMS, PICKS.iloc[:0], known=tables, best=2)
+        names = made.kernels.set_index("kernel_id")["name"]
+        known = tables.kernels.set_index("kernel_id")["name"]
+        for _, rows in made.candidates.groupby("problem_id"):
+            listed = rows[["kernel_id", "swizzle", "kind"]].itertuples(index=False)
+            found = [(names[kernel], swizzle, kind) for kernel, swizzle, kind in listed]
+            assert sorted(found) == sorted(
+                [
+                    (names[0], 1, plan.Kind.FIRST_PASS),  # new
+                    (known[1], 4, plan.Kind.FIRST_PASS),  # the fastest known sets the pace
+                    (known[1], 1, plan.Kind.REQUIRED),
+                ]
+            )
+        assert len(made.problems) == 4
+        assert known[2] not in set(names)
+
+    def test_problems_with_nothing_new_are_left_out(self):
+        tables = measured_tables()
+        fresh = PROBLEMS.iloc[[0]].assign(layout="TNN")
+        problems = pd.concat([PROBLEMS, fresh], ignore_index=True)
+        made = plan.make_plan("more", col.take(KERNELS, slice(0, 3)), problems, PICKS.iloc[:0], known=tables)
+        assert made.problems["layout"].tolist() == ["TNN"]
+        # Swapped, and no known candidates beside them.
+        assert made.candidates["swapped"].tolist() == [1, 1, 1]
+        assert set(made.candidates["kind"]) == {plan.Kind.FIRST_PASS}
+
+    def test_only_main_campaigns_count_as_measured(self):
+        tables = measured_tables(purpose="study")
+        made = plan.make_plan("more", col.take(KERNELS, slice(0, 3)), PROBLEMS, PICKS.iloc[:0], known=tables)
+        assert len(made.candidates) == 12
+
+    def test_variants_of_known_kernels_stay_variants(self):
+        tables = measured_tables()
+        made = plan.make_plan("more", col.take(KERNELS, slice(3, 8)), PROBLEMS, PICKS, known=tables)
+        # Of the eight variants of problem 0, the three known kernels' and the five new ones' are all listed.
+        assert made.meta["options"]["nvmmh_variants_without_kernel"] == 0
+        assert (made.nvmmh_variants["problem_id"] == 0).sum() == 8
+        assert set(made.nvmmh_variants["kernel_id"]) <= set(made.kernels["kernel_id"])
+
+    def test_merging_such_a_plan_twice_leaves_nothing_to_do(self):
+        tables = measured_tables()
+        made = plan.make_plan("more", KERNELS, PROBLEMS, PICKS, known=tables)
+        rows = made.candidates.assign(
+            status="ok", time_us=300.0, spread=0.01, launches=10, retake_us=np.nan, graph_us=np.nan, probe_ratio=1.0
+        )
+        both = merge_campaign(tables, made, rows, BASELINES.iloc[:0], make_manifest(made), CAMPAIGN)
+        again = plan.make_plan("again", KERNELS, PROBLEMS, PICKS, known=both)
+        assert len(again.candidates) == 0
+        assert len(again.problems) == 0
+        assert len(groups(both)) == 4
+
+
+def test_study_plan_takes_the_best_and_some_others_of_half_and_half():
+    tables = measured_tables()
+    made = plan.make_study_plan("warm", tables, problems=2, best=2, others=1, seed=4)
+    assert made.meta["purpose"] == "study"
+    assert sorted(made.problems["split"]) == ["eval", "train"]
+    assert set(made.candidates["kind"]) == {plan.Kind.REQUIRED}
+    for _, rows in made.candidates.groupby("problem_id"):
+        found = list(rows[KEY].itertuples(index=False, name=None))
+        assert found[:2] == [(1, 4, 1), (1, 1, 1)]
+        assert len(found) == 3
+        assert found[2] in {(0, 1, 1), (2, 1, 1)}
+    other = plan.make_study_plan("server", tables, problems=2, best=2, others=1, seed=4)
+    pd.testing.assert_frame_equal(other.candidates, made.candidates)
+    assert set(made.kernels["kernel_id"]) == set(made.candidates["kernel_id"])
+
+
+def test_study_problems_are_spread_over_the_sizes():
+    rows = [(8 * 4**i, 512, 1000, "TNT", "x", "train") for i in range(8)]
+    tables = measured_tables(problems=pd.DataFrame(rows, columns=list(PROBLEMS)))
+    # No evaluation problems there: half of 8 are training ones, one out of each two neighbours in size.
+    made = plan.make_study_plan("s", tables, problems=8, best=1, others=0)
+    assert sorted(made.problems["problem_id"] // 2) == [0, 1, 2, 3]
+
+
+def test_gap_plan_is_the_sample_beside_the_best_known():
+    tables = measured_tables()
+    sample = col.from_configs([KernelConfig(64, 16, 64, 1, 1, 4, Schedule.PINGPONG, Epilogue.TMA)])
+    made = plan.make_gap_plan("gap", tables, sample, best=3)
+    assert made.meta["purpose"] == "gap"
+    shapes = set(map(tuple, made.problems[["M", "N", "K"]].to_numpy().tolist()))
+    assert shapes == set(plan.GAP_SHAPES)
+    assert set(made.problems["split"]) == {"eval"}
+    # 4096 cubed and 256x256x8192 are measured: three known candidates beside the one of the sample; elsewhere none.
+    sizes = made.candidates.groupby("problem_id").size().to_dict()
+    known = made.problems["problem_id"][(made.problems["M"] == 4096) | (made.problems["K"] == 8192)].tolist()
+    assert sizes == {number: 4 if number in known else 1 for number in range(6)}

@@ -15,8 +15,9 @@ import pandas as pd
 import pytest
 
 from cutlass_ranker.datasets import records
-from cutlass_ranker.datasets.measure import KEY_COLUMNS, floor_us, interleave, summarise
+from cutlass_ranker.datasets.measure import KEY_COLUMNS
 from cutlass_ranker.datasets.plan import Plan, write_plan
+from cutlass_ranker.datasets.protocol import floor_us, interleave, summarise
 from cutlass_ranker.datasets.records import KEY, Phase, Recorder, Status, new_rows, read_baselines, read_raw, read_rows
 from cutlass_ranker.datasets.run import Limits, Summary, run_campaign
 from cutlass_ranker.datasets.simulation import SimulatedEngine
@@ -111,7 +112,9 @@ def test_complete_campaign(tmp_path: Path) -> None:
     assert rows["probe_ratio"].between(0.9, 1.1).all()
     baselines = read_baselines(tmp_path / "out")
     assert sorted(baselines["method"]) == ["cublaslt_best"] * 3 + ["cublaslt_first"] * 3
-    assert (baselines["launches"] == 10).all()
+    best = baselines.merge(rows.groupby("problem_id", as_index=False)["retake_us"].min())["retake_us"]
+    assert best.between(25.0, 45.0).all()
+    assert (baselines["launches"] == 60).all()  # those of the final
     pivot = baselines.pivot(index="problem_id", columns="method", values="time_us")
     assert (pivot["cublaslt_best"] <= pivot["cublaslt_first"]).all()
     record = records.read_campaign(tmp_path / "out")
@@ -205,7 +208,9 @@ def test_killed_twice_and_resumed(tmp_path: Path, victim: str) -> None:
         if victim == "supervisor":
             process.send_signal(signal.SIGKILL)
             process.wait()
+            time.sleep(0.2)  # its worker dies with it
             assert len(read_raw(out)) >= seen
+            seen = len(read_raw(out))
             process = subprocess.Popen(command, env=environment)
         else:
             os.kill(int(starts.read_text().split()[-1]), signal.SIGKILL)

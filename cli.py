@@ -62,6 +62,10 @@ def select(
         str | None, typer.Option(help="Rank a whole search space (paper or extended) instead of the shipped catalogue.")
     ] = None,
     top: Annotated[int, typer.Option(help="How many kernels to list.")] = 8,
+    allow_nondeterministic: Annotated[
+        bool,
+        typer.Option("--allow-nondeterministic", help="Also atomic split-K: the last bits of D vary between runs."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON: times in µs, speeds and regrets as fractions.")
     ] = False,
@@ -78,11 +82,12 @@ def select(
     from .selector.measured import look_up
 
     choices = rank_kernels(
-        *_sizes(m, n, k), top_k=top, layout=layout, dtype=dtype, hardware=hardware, model=model, space=space
-    )
+        *_sizes(m, n, k), top_k=top, layout=layout, dtype=dtype, hardware=hardware, model=model, space=space,
+        deterministic=not allow_nondeterministic,
+    )  # fmt: skip
     if emit is not None:
         _write(emit, choices[0].source())
-    measured = look_up(choices)
+    measured = look_up(choices, deterministic=not allow_nondeterministic)
     if as_json:
         typer.echo(to_json(choices, measured))
     else:

@@ -15,6 +15,7 @@ from ..generator import (
     LAUNCH_COLUMNS,
     Columns,
     DataError,
+    Decomposition,
     Launch,
     Problem,
     splits_worth_a_look,
@@ -52,7 +53,8 @@ class Group:
     @property
     def variant(self) -> NDArray[np.int64]:
         """Number per row, equal for rows that the first stage ranks as one: kernel, swap, and a split ranked first."""
-        splits = np.where(self.ranked_first, self.columns["splits"], 1).astype(np.int64) - 1
+        atomic = self.columns["decomposition"] == Decomposition.SPLIT_K_ATOMIC
+        splits = np.where(self.ranked_first, 2 * self.columns["splits"] + atomic, 2).astype(np.int64) - 2
         return (splits << 32) + self.kernel_id.astype(np.int64) * 2 + self.columns["swapped"].astype(np.int64)
 
     @property
@@ -64,7 +66,7 @@ class Group:
         return len(self.time_us)
 
 
-def groups(tables: Tables, split: str | None = None) -> list[Group]:
+def groups(tables: Tables, split: str | None = None, deterministic: bool = True) -> list[Group]:
     """Build the groups of the main campaigns, in order of problem_id.
 
     Of a candidate that several campaigns measured, the row with a retake counts, then one that is not coarse, then the
@@ -78,6 +80,9 @@ def groups(tables: Tables, split: str | None = None) -> list[Group]:
         The measurement tables.
     split
         ``"train"``, ``"eval"`` or None for all.
+    deterministic
+        Leave out candidates whose results differ from run to run (split-K with atomic adds), so that they are neither
+        chosen nor an oracle.
 
     Raises
     ------
@@ -86,7 +91,7 @@ def groups(tables: Tables, split: str | None = None) -> list[Group]:
     """
     if split not in (None, "train", "eval"):
         raise DataError(f"split {split!r} is unknown; use 'train', 'eval' or None")
-    rows = _rows(tables)
+    rows = _rows(tables, deterministic)
     problems = tables.problems if split is None else tables.problems[tables.problems["split"] == split]
     described = problems.set_index("problem_id")
     return [
@@ -95,13 +100,15 @@ def groups(tables: Tables, split: str | None = None) -> list[Group]:
     ]
 
 
-def _rows(tables: Tables) -> pd.DataFrame:
+def _rows(tables: Tables, deterministic: bool) -> pd.DataFrame:
     """Timed rows of the main campaigns with their config columns, one a candidate."""
     main = tables.campaigns.loc[tables.campaigns["purpose"] == "main", "campaign_id"]
     rows = tables.measurements
     rows = rows[rows["status"].isin(TIMED) & rows["campaign_id"].isin(main)]
     rows = rows.assign(best_us=best_time(rows), retaken=rows["retake_us"].notna(), coarse=rows["status"] == "coarse")
     rows = rows[rows["best_us"].notna()]
+    if deterministic:
+        rows = rows[rows["decomposition"] != Decomposition.SPLIT_K_ATOMIC]
     rows = rows.sort_values(["retaken", "coarse", "campaign_id"], ascending=[False, True, False], kind="stable")
     rows = rows.drop_duplicates(list(CANDIDATE_KEY)).sort_values(list(CANDIDATE_KEY))
     rows = rows.merge(tables.kernels[["kernel_id", *CONFIG_COLUMNS]], on="kernel_id", how="inner")

@@ -12,6 +12,7 @@ import pandas as pd
 from ..generator import (
     CONFIG_COLUMNS,
     FAMILIES,
+    SPLIT_K_DECOMPOSITIONS,
     SWIZZLES,
     CutlassRankerError,
     DataError,
@@ -259,7 +260,7 @@ def _launches(tables: Tables) -> Iterator[Finding]:
     stream_k = tables.kernels.loc[tables.kernels["scheduler"] == Scheduler.STREAM_K, "kernel_id"]
     for table in ("measurements", "nvmmh_variants"):
         frame = getattr(tables, table)
-        split = frame["decomposition"] == Decomposition.SPLIT_K
+        split = frame["decomposition"].isin(SPLIT_K_DECOMPOSITIONS)
         broken = (
             ~frame["raster"].isin(list(Raster))
             | ~frame["swizzle"].isin(SWIZZLES)

@@ -99,6 +99,7 @@ def make_plan(
     purpose: str = "main",
     seed: int = 0,
     dtype: str = "bf16",
+    deterministic: bool = True,
 ) -> Plan:
     """Plan a campaign: every kernel that can serve a problem, and nvMMH's first pick in its schedule variants.
 
@@ -130,6 +131,8 @@ def make_plan(
         Seed of everything drawn. Same arguments, same plan.
     dtype
         Element type.
+    deterministic
+        False also plans split-K with atomic adds.
 
     Raises
     ------
@@ -148,7 +151,7 @@ def make_plan(
     kernel_table = _kernel_table(unique(col.concat(parts)), dtype)
     variants, missing = _variants(nvmmh, problem_table, kernel_table)
     required = variants.assign(swapped=0, kind=int(Kind.REQUIRED))
-    first = [_first_pass(kernels, row) for row in problem_table.itertuples()]
+    first = [_first_pass(kernels, row, deterministic) for row in problem_table.itertuples()]
     candidates = pd.concat([*first, required], ignore_index=True)[list(CANDIDATE_TABLE_COLUMNS)]
     candidates = candidates.drop_duplicates(list(CANDIDATE_KEY), ignore_index=True).astype(np.int32)
     if known is not None:
@@ -344,9 +347,9 @@ def _problem(row: Any) -> Problem:
     return Problem(int(row.M), int(row.N), int(row.K), row.layout, row.dtype)
 
 
-def _first_pass(kernels: Columns, row: Any) -> pd.DataFrame:
+def _first_pass(kernels: Columns, row: Any, deterministic: bool) -> pd.DataFrame:
     """First-pass candidates of one problem; kernel ids are positions in ``kernels``."""
-    columns, rows = ranked_candidates(kernels, _problem(row))
+    columns, rows = ranked_candidates(kernels, _problem(row), deterministic)
     table = pd.DataFrame({name: columns[name] for name in ("swapped", *col.LAUNCH_COLUMNS)})
     return table.assign(problem_id=row.problem_id, kernel_id=rows, kind=int(Kind.FIRST_PASS))
 

@@ -32,8 +32,7 @@ MAX_FLOPS: Final = 8e11
 PROBLEM_COLUMNS: Final = ("problem_id", "M", "N", "K", "layout", "dtype", "sources", "split", "priority")
 LIST_COLUMNS: Final = ("M", "N", "K", "layout", "sources", "split")
 """Columns of a problem list: ``sources`` are ``;``-joined; ``split`` is one of ``SPLITS``."""
-SPLITS: Final = ("train", "eval", "neither")
-"""``neither``: too near an evaluation problem to be trained on, and not drawn to be evaluated on."""
+SPLITS: Final = ("train", "eval")
 
 _RANGES: Final = {"m": (1, 16_384), "n": (64, 32_768), "k": (64, 32_768)}
 

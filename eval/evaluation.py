@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .methods import Method, RankerMethod
-from .metrics import SCORE_COLUMNS, best_of_k_regret, harmonic_mean, score_pick
+from .methods import Method, RankerMethod, as_deployed, predicted_regret
+from .metrics import SCORE_COLUMNS, best_of_k_regret, harmonic_mean, regret, score_pick
 
 if TYPE_CHECKING:
     from ..datasets import Group
 
 Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
 
 BEST_OF: Final = (1, 2, 4, 8)
 """How many proposals of a ranker are measured in the best-of-k figures."""
@@ -32,8 +33,12 @@ class Result:
     """Rows of :func:`~.metrics.score_pick`, shape (groups, 5)."""
     best_of: Floats | None = None
     """Regret after measuring the first k of ``BEST_OF`` proposals, shape (groups, 4); rankers only."""
-    picks: NDArray[np.intp] | None = None
+    picks: Rows | None = None
     """Row picked in each group, -1 without an answer; rankers only."""
+    found: Floats | None = None
+    """Regret of each of the first 8 proposals, shape (groups, 8), NaN where there are fewer; rankers only."""
+    expected: Floats | None = None
+    """Regret that the ranker expects of each of them, shape (groups, 8); calibrated rankers only."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,13 @@ class Evaluation:
     """Time of the oracle, µs, shape (groups,)."""
     results: dict[str, Result] = field(default_factory=dict)
     """Result of each method by its name, in the order given."""
+
+    @property
+    def shapes(self) -> NDArray[np.intp]:
+        """Number of each group's shape (M, N, K), shape (groups,): layouts of one shape are no independent samples."""
+        listed = [(group.problem.m, group.problem.n, group.problem.k) for group in self.groups]
+        number = {shape: i for i, shape in enumerate(dict.fromkeys(listed))}
+        return np.array([number[shape] for shape in listed], dtype=np.intp)
 
 
 def evaluate(groups: Sequence[Group], methods: Sequence[Method]) -> Evaluation:
@@ -71,20 +83,38 @@ def evaluate(groups: Sequence[Group], methods: Sequence[Method]) -> Evaluation:
 
 def _run(method: Method, groups: Sequence[Group], oracle: Floats) -> Result:
     """Run one method over all groups."""
-    time_us = np.full(len(groups), np.nan)
-    scores = np.full((len(groups), len(SCORE_COLUMNS)), np.nan)
-    ranker = method if isinstance(method, RankerMethod) else None
+    if isinstance(method, RankerMethod):
+        return _run_ranker(method, groups, oracle)
+    times = [method.times(group) for group in groups]
+    scores = [score_pick(oracle[i], outcomes) for i, outcomes in enumerate(times)]
+    return Result(method, np.array([harmonic_mean(outcomes) for outcomes in times]), _table(scores))
+
+
+def _run_ranker(method: RankerMethod, groups: Sequence[Group], oracle: Floats) -> Result:
+    """Run one ranker over all groups."""
+    most = max(BEST_OF)
+    time_us, picks = np.full(len(groups), np.nan), np.full(len(groups), -1, dtype=np.intp)
+    scores: list[Floats] = []
     best_of = np.full((len(groups), len(BEST_OF)), np.nan)
-    picks = np.full(len(groups), -1, dtype=np.intp)
+    found, expected = np.full((len(groups), most), np.nan), np.full((len(groups), most), np.nan)
+    calibrated = True
     for i, group in enumerate(groups):
-        if ranker is None:
-            times = method.times(group)
-        else:
-            rows = ranker.proposals(group, max(BEST_OF))
-            proposals = np.asarray(group.time_us[rows], dtype=np.float64)
-            times = proposals[:1]
-            best_of[i] = [best_of_k_regret(oracle[i], proposals, k) for k in BEST_OF]
-            picks[i] = rows[0] if rows.size else -1
-        time_us[i] = harmonic_mean(times)
-        scores[i] = score_pick(oracle[i], times)
-    return Result(method, time_us, scores, best_of if ranker else None, picks if ranker else None)
+        rows, gaps = method.proposals(group, most)
+        times = np.asarray(group.time_us[rows], dtype=np.float64)
+        scores.append(score_pick(oracle[i], times[:1]))
+        time_us[i] = harmonic_mean(times[:1])
+        if not rows.size:
+            continue
+        picks[i] = rows[0]
+        best_of[i] = [best_of_k_regret(oracle[i], times, k) for k in BEST_OF]
+        found[i, : len(rows)] = regret(oracle[i], times)
+        predicted = predicted_regret(method.ranker, gaps, as_deployed(group).problem)
+        calibrated = predicted is not None
+        if predicted is not None:
+            expected[i, : len(rows)] = predicted
+    return Result(method, time_us, _table(scores), best_of, picks, found, expected if calibrated else None)
+
+
+def _table(scores: list[Floats]) -> Floats:
+    """Stack score rows, shape (groups, 5), also if there are none."""
+    return np.array(scores, dtype=np.float64).reshape(len(scores), len(SCORE_COLUMNS))

@@ -7,7 +7,8 @@ its answer was not measured in the group. Groups without an answer are counted, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from .metrics import harmonic_mean
 if TYPE_CHECKING:
     from ..datasets import Group, Tables
     from ..features import Hardware
+    from ..generator import Problem
     from ..models import Ranker
 
 Floats = NDArray[np.float64]
@@ -42,41 +44,97 @@ class Method(Protocol):
         ...
 
 
-def propose(ranker: Ranker, group: Group, hardware: Hardware, k: int = 1) -> Rows:
-    """Return the rows that a ranker deploys on a group: its ``k`` best kernels, best first.
+class Proposals(NamedTuple):
+    """What a ranker proposes for a group."""
 
-    Kernels are ordered by the score of their default launch alone, a split of K worth a look counting as a kernel of
-    its own; each then gets its best-scored measured launch. Other launches are measured only for the truly fastest
-    kernels of a group, so ranking all rows together would leak which kernels those are. Equal scores go to fewer
-    splits, then to the lower kernel id, unswapped first.
+    rows: Rows
+    """Rows of the group, best first, shape (at most k,)."""
+    gaps: Floats
+    """Score of the best kernel − score of each proposed one, shape of ``rows``, ascending from 0."""
+
+
+def as_deployed(group: Group) -> Group:
+    """Return the group as the selector ranks it: a column-major D is the transposed problem with row-major D.
+
+    The rows stay in place; a kernel of the problem's own family becomes the swapped one.
+    """
+    if group.problem.layout[2] != "N":
+        return group
+    turned = {**group.columns, "swapped": 1 - group.columns["swapped"]}
+    return replace(group, problem=group.problem.transposed(), columns=turned)
+
+
+def rank_group(ranker: Ranker, group: Group, hardware: Hardware) -> tuple[Rows, Floats]:
+    """Order the kernels of a group as the first stage of selection does.
+
+    Kernels are ordered by the score of their default launch, or of the split of K worth a look that scores best. Other
+    launches are measured only for the truly fastest kernels of a group, so ranking all rows together would leak which
+    kernels those are. Equal scores go to fewer splits, then to the lower kernel id, unswapped first.
 
     Parameters
     ----------
     ranker
         Anything with ``score(columns, problem, hardware)``, higher is better.
     group
-        Measured candidates of one problem.
+        Measured candidates of one problem, as :func:`as_deployed` gives it.
     hardware
         The GPU that the features describe.
-    k
-        Number of kernels (a kernel, its swapped use and its splits are several).
 
     Returns
     -------
-    ndarray of rows of ``group``, shape (at most k,)
+    tuple
+        First-stage row of each kernel (a kernel and its swapped use are two), best first, and its score.
     """
     first = np.flatnonzero(group.ranked_first)
     if not first.size:
-        return first
-    variant = group.variant
+        return first, np.empty(0)
     scores = np.asarray(ranker.score(col.take(group.columns, first), group.problem, hardware), dtype=np.float64)
-    order = first[np.lexsort((variant[first], -scores))][:k]
+    order = np.lexsort((group.variant[first], -scores))
+    kernel = group.kernel_id[first].astype(np.int64) * 2 + group.columns["swapped"][first]
+    kept = order[np.sort(np.unique(kernel[order], return_index=True)[1])]
+    return first[kept], scores[kept]
+
+
+def proposals_of(ranker: Ranker, group: Group, hardware: Hardware, k: int) -> Proposals:
+    """Return what ``rank_kernels(..., top_k=k)`` would have answered, had it only the group's rows to choose from.
+
+    Each of the ``k`` best kernels of :func:`rank_group` gets its best-scored measured launch. Parameters as there.
+    """
+    group = as_deployed(group)
+    order, scores = rank_group(ranker, group, hardware)
+    if not order.size:
+        return Proposals(order, scores)
+    order, scores = order[:k], scores[:k]
+    variant = group.variant
     launches = [np.flatnonzero(variant == variant[row]) for row in order]
     stacked = np.concatenate(launches)
-    scores = np.asarray(ranker.score(col.take(group.columns, stacked), group.problem, hardware), dtype=np.float64)
+    fine = np.asarray(ranker.score(col.take(group.columns, stacked), group.problem, hardware), dtype=np.float64)
     bounds = np.cumsum([len(rows) for rows in launches])[:-1]
-    best = [rows[np.argmax(part)] for rows, part in zip(launches, np.split(scores, bounds), strict=True)]
-    return np.array(best, dtype=np.intp)
+    best = [rows[np.argmax(part)] for rows, part in zip(launches, np.split(fine, bounds), strict=True)]
+    return Proposals(np.array(best, dtype=np.intp), scores[0] - scores)
+
+
+def propose(ranker: Ranker, group: Group, hardware: Hardware, k: int = 1) -> Rows:
+    """Return the rows that a ranker deploys on a group, best first, shape (at most k,); see :func:`proposals_of`."""
+    return proposals_of(ranker, group, hardware, k).rows
+
+
+def predicted_regret(ranker: Ranker, gaps: Floats, problem: Problem) -> Floats | None:
+    """Return the regret that a ranker expects of proposals, shape of ``gaps``; None if it is not calibrated.
+
+    Parameters
+    ----------
+    ranker
+        A ranker, with a ``calibration`` if it states what to expect.
+    gaps
+        Best score − score of each proposal.
+    problem
+        The problem as it was ranked.
+    """
+    calibration = getattr(ranker, "calibration", None)
+    if calibration is None:
+        return None
+    return np.asarray(1.0 - calibration.relative_speed(gaps, problem), dtype=np.float64)
 
 
 class RankerMethod:
@@ -96,13 +154,13 @@ class RankerMethod:
         self.title = title or self.name
         self.kind = kind
 
-    def proposals(self, group: Group, k: int) -> Rows:
-        """Return the rows of its ``k`` best kernels, best first."""
-        return propose(self.ranker, group, self.hardware, k)
+    def proposals(self, group: Group, k: int) -> Proposals:
+        """Return its ``k`` best kernels, best first."""
+        return proposals_of(self.ranker, group, self.hardware, k)
 
     def times(self, group: Group) -> Floats:
         """Return the time of its pick, µs."""
-        return np.asarray(group.time_us[self.proposals(group, 1)], dtype=np.float64)
+        return np.asarray(group.time_us[self.proposals(group, 1).rows], dtype=np.float64)
 
 
 class NvmmhVariants:

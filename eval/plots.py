@@ -2,58 +2,22 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
+from .curves import draw_best_of, draw_ceiling, draw_reliability
+from .drawing import STYLE, Look, legend_beside, looks_of, percent, svg
 from .evaluation import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_RANKER_COLORS: Final = ("#0b5fa5", "#3d9bd8", "#1b7f6b", "#6a51a3", "#8fb8de", "#74c0a8")
-_COLORS: Final = {
-    "nvmmh_best": "#d9730d",
-    "nvmmh_mean": "#f2b179",
-    "cublaslt_first": "#5e8c1f",
-    "cublaslt_best": "#a3c46c",
-    "static_best": "#6b6b6b",
-    "analytic": "#a0a0a0",
-    "random": "#c8c8c8",
-}
-_STYLE: Final[Any] = {
-    "svg.hashsalt": "cutlass-ranker",
-    "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#555555",
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-}
-
 Report = Mapping[str, Any]
-
-
-def colors_of(evaluation: Evaluation) -> dict[str, str]:
-    """Return a colour for each method: blues and greens for rankers, fixed ones for the baselines."""
-    spare = iter(_RANKER_COLORS * (1 + len(evaluation.results) // len(_RANKER_COLORS)))
-    return {name: _COLORS.get(name) or next(spare) for name in evaluation.results}
 
 
 def draw_all(evaluation: Evaluation, report: Report) -> dict[str, str]:
@@ -69,82 +33,71 @@ def draw_all(evaluation: Evaluation, report: Report) -> dict[str, str]:
     Returns
     -------
     dict
-        Plot name -> SVG document.
+        Plot name -> SVG document. ``reliability`` is there only if the default model states an expected regret.
     """
-    colors = colors_of(evaluation)
-    with mpl.rc_context(_STYLE):
-        return {
-            "regret_bars": _svg((7.2, 0.32 * len(evaluation.results) + 0.9), lambda ax: _bars(ax, report, colors)),
-            "regret_cdf": _svg((8.4, 4.0), lambda ax: _cdf(ax, evaluation, colors)),
-            "speedup": _svg((8.4, 3.8), lambda ax: _speedup(ax, evaluation, report["default_model"], colors)),
-            "regimes": _svg((7.2, 0.34 * len(report["regimes"]) + 1.9), lambda ax: _regimes(ax, report)),
-            "best_of_k": _svg((7.2, 2.9), lambda ax: _best_of(ax, evaluation, report, colors)),
+    looks, default = looks_of(evaluation), report["default_model"]
+    rows = len(report["regimes"])
+    with mpl.rc_context(STYLE):
+        plots = {
+            "regret_bars": svg((7.2, 0.32 * len(evaluation.results) + 0.9), lambda ax: _bars(ax[0], report, looks)),
+            "regret_cdf": svg((8.4, 4.0), lambda ax: _cdf(ax[0], evaluation, looks)),
+            "speedup": svg((8.4, 3.8), lambda ax: _speedup(ax[0], evaluation, default, looks)),
+            "ceiling": svg((8.4, 0.27 * rows + 1.3), lambda ax: draw_ceiling(ax, report), panels=3),
+            "regimes": svg((7.2, 0.3 * rows + 1.9), lambda ax: _regimes(ax[0], report)),
+            "best_of_k": svg((8.4, 3.3), lambda ax: draw_best_of(ax, report, looks), panels=2),
         }
+        if default in report["calibration"]:
+            plots["reliability"] = svg((8.4, 3.6), lambda ax: draw_reliability(ax, report), panels=2)
+        return plots
 
 
-def _svg(size: tuple[float, float], draw: Callable[[Axes], None]) -> str:
-    """Draw on a fresh figure of the given size (inches) and return the SVG."""
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasSVG(figure)
-    draw(figure.add_subplot())
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
-
-
-def _percent(value: float, _position: int = 0) -> str:
-    """Format a fraction for an axis."""
-    return f"{100 * value:.0f}%"
-
-
-def _legend_beside(ax: Axes) -> None:
-    """Put the legend to the right of the plot, where it hides no curve."""
-    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-
-
-def _bars(ax: Axes, report: Report, colors: Mapping[str, str]) -> None:
+def _bars(ax: Axes, report: Report, looks: Mapping[str, Look]) -> None:
     """Mean regret of each method with its interval, best on top."""
     methods = {name: m for name, m in report["methods"].items() if m["mean_regret"] is not None}
     order = sorted(methods, key=lambda name: -methods[name]["mean_regret"])
     means = np.array([methods[name]["mean_regret"] for name in order])
     bounds = np.array([methods[name]["ci"]["mean_regret"] for name in order]).reshape(len(order), 2)
     error = np.abs(np.column_stack([means - bounds[:, 0], bounds[:, 1] - means]).T)
-    ax.barh(np.arange(len(order)), means, height=0.68, color=[colors[name] for name in order])
+    for y, (name, mean) in enumerate(zip(order, means, strict=True)):
+        look = looks[name]
+        ax.barh(y, mean, height=0.68, color=look.color, hatch=look.hatch, edgecolor="white", linewidth=0)
     ax.errorbar(means, np.arange(len(order)), xerr=error, fmt="none", ecolor="#333333", elinewidth=1, capsize=2.5)
     for y, (mean, (_, high)) in enumerate(zip(means, bounds, strict=True)):
-        ax.annotate(f"{100 * mean:.1f}%", (max(high, mean, 0.0), y), (5, 0), textcoords="offset points", va="center")
+        ax.annotate(percent(round(mean, 3)), (max(high, mean, 0.0), y), (5, 0), textcoords="offset points", va="center")
     ax.axvline(0.0, color="#555555", linewidth=0.8)
     ax.set_yticks(np.arange(len(order)), [methods[name]["title"] for name in order])
     ax.grid(visible=False, axis="y")
-    ax.xaxis.set_major_formatter(FuncFormatter(_percent))
+    ax.xaxis.set_major_formatter(FuncFormatter(percent))
     ax.margins(x=0.1)
     ax.set_title("Mean regret, 95% bootstrap interval")
 
 
-def _cdf(ax: Axes, evaluation: Evaluation, colors: Mapping[str, str]) -> None:
+def _cdf(ax: Axes, evaluation: Evaluation, looks: Mapping[str, Look]) -> None:
     """Share of groups with at most a given regret."""
+    # Thresholds every 0.25%, zero among them: a step for each problem would only make the file large.
+    levels = np.arange(-24, 201) * 0.0025
     for name, result in evaluation.results.items():
-        values = np.sort(result.scores[:, 0][~np.isnan(result.scores[:, 0])])
-        if not values.size:
+        values = result.scores[:, 0]
+        if np.isnan(values).all():
             continue
-        share = np.arange(1, len(values) + 1) / len(evaluation.groups)
-        style = "-" if result.method.kind == "ranker" else "--" if result.method.kind == "simple" else "-."
-        width = 2.0 if result.method.kind == "ranker" else 1.4
-        x = np.concatenate([[-1.0], values, [1.0]])
-        y = np.concatenate([[0.0], share, [share[-1]]])
-        ax.step(x, y, where="post", color=colors[name], linestyle=style, linewidth=width, label=result.method.title)
+        share = [np.count_nonzero(values <= level + 1e-9) / len(values) for level in levels]
+        look, ranker = looks[name], result.method.kind == "ranker"
+        ax.step(
+            levels, share, where="post", color=look.color, linestyle=look.line, linewidth=1.8 if ranker else 1.3,
+            marker=look.marker, markevery=(3 * len(ax.lines) % 24, 24), markersize=4, label=result.method.title,
+        )  # fmt: skip
     ax.set_xlim(-0.06, 0.5)
     ax.set_ylim(0, 1.02)
     ax.axvline(0.0, color="#555555", linewidth=0.8)
-    ax.xaxis.set_major_formatter(FuncFormatter(_percent))
-    ax.yaxis.set_major_formatter(FuncFormatter(_percent))
+    ax.xaxis.set_major_formatter(FuncFormatter(percent))
+    ax.yaxis.set_major_formatter(FuncFormatter(percent))
     ax.set_xlabel("regret (below 0: faster than every CUTLASS candidate)")
     ax.set_ylabel("share of problems at or below")
     ax.set_title("Regret over problems")
-    _legend_beside(ax)
+    legend_beside(ax)
 
 
-def _speedup(ax: Axes, evaluation: Evaluation, default: str, colors: Mapping[str, str]) -> None:
+def _speedup(ax: Axes, evaluation: Evaluation, default: str, looks: Mapping[str, Look]) -> None:
     """Speed-ups of the default model, sorted, one curve per baseline."""
     chosen = evaluation.results[default].time_us
     extreme = 1.1
@@ -158,7 +111,11 @@ def _speedup(ax: Axes, evaluation: Evaluation, default: str, colors: Mapping[str
         extreme = max(extreme, float(ratio[-1]), float(1 / ratio[0]))
         share = (np.arange(len(ratio)) + 0.5) / len(ratio)
         title = f"{evaluation.results[name].method.title}:\n{np.exp(np.log(ratio).mean()):.2f}×"
-        ax.plot(share, ratio, color=colors[name], linewidth=1.8, marker=".", markersize=4, label=title)
+        look = looks[name]
+        ax.plot(
+            share, ratio, color=look.color, linestyle=look.line, linewidth=1.6, marker=look.marker, markersize=4,
+            markevery=max(1, len(ratio) // 12), label=title,
+        )  # fmt: skip
     ax.axhline(1.0, color="#555555", linewidth=1)
     ax.set_yscale("log")
     ticks = [
@@ -170,12 +127,12 @@ def _speedup(ax: Axes, evaluation: Evaluation, default: str, colors: Mapping[str
     ax.yaxis.set_minor_locator(FixedLocator([]))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     ax.yaxis.set_minor_formatter(NullFormatter())
-    ax.xaxis.set_major_formatter(FuncFormatter(_percent))
+    ax.xaxis.set_major_formatter(FuncFormatter(percent))
     ax.set_xlim(0, 1)
     ax.set_xlabel("problems, sorted by speed-up")
     ax.set_ylabel("baseline time / chosen time")
     ax.set_title(f"Speed-up of {default} and its geometric mean")
-    _legend_beside(ax)
+    legend_beside(ax)
 
 
 def _spaced(ticks: Sequence[float], gap: float = 0.08) -> list[float]:
@@ -200,7 +157,7 @@ def _regimes(ax: Axes, report: Report) -> None:
     parts = [everything, *report["regimes"].values()]
     means = [[part["methods"][name]["mean_regret"] for name in names] for part in parts]
     values = np.array(means, dtype=np.float64)  # None becomes NaN
-    ax.imshow(np.clip(values, 0.0, 0.3), aspect="auto", cmap="YlOrRd", vmin=0.0, vmax=0.45)
+    ax.imshow(np.clip(values, 0.0, 0.3), aspect="auto", cmap="Greys", vmin=0.0, vmax=0.7)
     for i, row in enumerate(values):
         for j, value in enumerate(row):
             text = "–" if np.isnan(value) else f"{round(100 * value, 1) + 0.0:.1f}".replace("-", "−")
@@ -213,22 +170,3 @@ def _regimes(ax: Axes, report: Report) -> None:
     ax.grid(visible=False)
     for spine in ax.spines.values():
         spine.set_visible(False)
-
-
-def _best_of(ax: Axes, evaluation: Evaluation, report: Report, colors: Mapping[str, str]) -> None:
-    """Mean regret left after measuring the first k proposals of each ranker."""
-    for name, by_k in report["best_of_k"].items():
-        if not by_k:
-            continue
-        ks = [int(k) for k in by_k]
-        means = [by_k[str(k)]["mean_regret"] for k in ks]
-        ax.plot(ks, means, marker="o", color=colors[name], linewidth=1.8, label=evaluation.results[name].method.title)
-    ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_locator(FixedLocator([1, 2, 4, 8]))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.1f}%"))
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("kernels measured, in the ranker's order")
-    ax.set_ylabel("mean regret left")
-    ax.set_title("Measure a few: regret of the best of k proposals")
-    ax.legend(loc="upper right")

@@ -47,6 +47,13 @@ REGIMES: Final = (
 )
 
 
+_TOGETHER: Final = (
+    ("random", "random", "problem lists random_*", ("random",)),
+    ("deepbench_random", "DeepBench and random", "problem lists deepbench and random_*", ("deepbench", "random")),
+)
+"""Slices of several problem lists: key, title, rule, and how the lists' names begin."""
+
+
 def regimes_of(problem: Problem) -> tuple[str, ...]:
     """Return the names of the regimes that the problem belongs to."""
     return tuple(regime.name for regime in REGIMES if regime.holds(problem))
@@ -65,17 +72,22 @@ class Slice:
 
 
 def slices(groups: Sequence[Group]) -> dict[str, Slice]:
-    """Return every slice that has groups in it; keys are regime names, ``source:<name>`` and ``layout:<letters>``.
+    """Return every slice that has groups in it.
 
-    Layouts are left out if all groups have the same one.
+    Keys are regime names, ``aligned`` (all that is not ragged), ``source:<name>``, ``deepbench_random`` (DeepBench and
+    random problems together) and ``layout:<letters>``. Layouts are left out if all groups have the same one.
     """
     found = {}
     for regime in REGIMES:
         mask = np.array([regime.holds(group.problem) for group in groups], dtype=bool)
         found[regime.name] = Slice(regime.title, regime.rule, mask)
+    found["aligned"] = Slice("aligned", "all that is not ragged", ~found["ragged"].mask)
     for source in sorted({source for group in groups for source in group.sources}):
         mask = np.array([source in group.sources for group in groups], dtype=bool)
         found[f"source:{source}"] = Slice(source, f"problem list {source}", mask)
+    for key, title, rule, wanted in _TOGETHER:
+        mask = np.array([any(source.startswith(wanted) for source in group.sources) for group in groups], dtype=bool)
+        found[key] = Slice(title, rule, mask)
     layouts = sorted({group.problem.layout for group in groups})
     for layout in layouts if len(layouts) > 1 else ():
         mask = np.array([group.problem.layout == layout for group in groups], dtype=bool)

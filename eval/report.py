@@ -26,8 +26,10 @@ PLOT_TITLES: Final = {
     "regret_bars": "Mean regret of every method with 95% bootstrap intervals",
     "regret_cdf": "Cumulative distribution of regret over the evaluation problems",
     "speedup": "Sorted speed-ups of the default model over each baseline",
+    "ceiling": "Speed-up of the picks and of the oracle over each baseline, by kind and source of problem",
     "regimes": "Mean regret in per cent by kind and source of problem (number of problems in brackets)",
-    "best_of_k": "Mean regret left after measuring the first k proposals",
+    "best_of_k": "Mean regret left and share of problems within 1% of the oracle after measuring k proposals",
+    "reliability": "Mean regret found against mean expected regret, with 95% intervals",
 }
 
 
@@ -77,28 +79,32 @@ def make_report(
 
     tables = load() if tables is None else tables
     hardware = get_hardware(hardware)
-    evaluated = _with_oracle(groups(tables, split="eval"))
+    measured = groups(tables)
+    evaluated, training = (_with_oracle([g for g in measured if g.split == split]) for split in ("eval", "train"))
     if not evaluated:
         raise DataError("the tables hold no evaluation problem with a measured candidate")
     rankers = [RankerMethod(ranker, hardware) for ranker in _load_models(models)]
-    baselines = _baselines(tables, hardware)
+    baselines = _baselines(tables, training, hardware)
     evaluation = evaluate(evaluated, [*rankers, *baselines])
     report = build_summary(evaluation, tables, rankers[0].name, hardware.name, seed)
     drawn = plots.draw_all(evaluation, report)
 
     out = Path(out_dir)
     (out / "plots").mkdir(parents=True, exist_ok=True)
-    (out / "report.json").write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    (out / "report.json").write_text(_json(report), encoding="utf-8")
     for name, svg in drawn.items():
         (out / "plots" / f"{name}.svg").write_text(svg, encoding="utf-8")
     templates = files(__package__).joinpath("templates")
     for kind in ("html", "md"):
         environment = jinja2.Environment(
-            autoescape=kind == "html", trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+            loader=jinja2.FunctionLoader(lambda name: templates.joinpath(name).read_text(encoding="utf-8")),
+            autoescape=kind == "html",
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
         )
         environment.filters.update(pct=_pct, num=_num, ratio=_ratio, span=_span, data_uri=_data_uri)
-        template = environment.from_string(templates.joinpath(f"report.{kind}.j2").read_text(encoding="utf-8"))
-        text = template.render(r=report, plots=drawn, plot_titles=PLOT_TITLES)
+        text = environment.get_template(f"report.{kind}.j2").render(r=report, plots=drawn, plot_titles=PLOT_TITLES)
         (out / f"report.{kind}").write_text(text.rstrip() + "\n", encoding="utf-8")
     return report
 
@@ -120,7 +126,7 @@ def _load_models(models: Sequence[str | Path | Ranker] | None) -> list[Ranker]:
     return loaded
 
 
-def _baselines(tables: Tables, hardware: Hardware) -> list[Method]:
+def _baselines(tables: Tables, training: Sequence[Group], hardware: Hardware) -> list[Method]:
     """Everything that the rankers are compared with."""
     variants = NvmmhVariants(tables)
     return [
@@ -128,10 +134,23 @@ def _baselines(tables: Tables, hardware: Hardware) -> list[Method]:
         NvmmhMethod(variants, best=False),
         BaselineMethod(tables, "cublaslt_first"),
         BaselineMethod(tables, "cublaslt_best"),
-        StaticBest(_with_oracle(groups(tables, split="train"))),
+        StaticBest(training),
         RankerMethod(AnalyticScore(), hardware, name="analytic", title="analytic score", kind="simple"),
         RandomPick(),
     ]
+
+
+def _json(report: dict[str, Any]) -> str:
+    """Write a section a line, and within a list an entry a line: small, and readable with common tools."""
+    sections = []
+    for key, value in report.items():
+        if isinstance(value, list):
+            entries = ",\n  ".join(json.dumps(entry, allow_nan=False, ensure_ascii=False) for entry in value)
+            text = f"[\n  {entries}\n ]" if value else "[]"
+        else:
+            text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        sections.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(sections) + "\n}\n"
 
 
 def _pct(value: float | None, digits: int = 1) -> str:

@@ -4,56 +4,36 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from ..datasets.info import noise_floor
-from ..generator import Columns, Decomposition, Epilogue, Raster, Schedule, Scheduler, names
 from ..generator import columns as col
+from ..generator import names
+from .describe import describe
 from .evaluation import BEST_OF, Evaluation, Result
-from .methods import NvmmhVariants
-from .metrics import bootstrap, speedup, summarise
-from .regimes import regimes_of, slices
+from .explain import explain
+from .methods import RankerMethod
+from .metrics import best_of_k_summary, bootstrap, speedup, summarise
+from .provenance import noise, provenance, trust, variant_counts
+from .published import REGRETS, SOURCE, SPEEDUPS
+from .regimes import Slice, regimes_of, slices
+from .reliability import calibration
+from .resampling import mean_interval
 
 if TYPE_CHECKING:
     from ..datasets import Group, Tables
 
 BASELINES: Final = ("nvmmh_mean", "nvmmh_best", "cublaslt_first", "cublaslt_best", "static_best")
 """Methods that the rankers are compared with problem by problem."""
+WORST: Final = 10
+"""Problems in the lists of the worst ones."""
 
 _DIGITS: Final = 6
 
 
-def describe(columns: Columns, row: int) -> str:
-    """Return a candidate in a reader's words, e.g. ``128x256x64 2x1, 4 stages, pingpong/tma, swizzle 8, swapped``."""
-    value = {name: int(columns[name][row]) for name in col.CANDIDATE_COLUMNS}
-    schedule = f"{Schedule(value['schedule']).name.lower()}/{Epilogue(value['epilogue']).name.lower()}"
-    words = [
-        f"{value['tile_m']}x{value['tile_n']}x{value['tile_k']} {value['cluster_m']}x{value['cluster_n']}",
-        f"{value['stages']} stages",
-        schedule,
-    ]
-    if value["scheduler"] == Scheduler.STREAM_K:
-        words.append("stream_k")
-    if value["raster"] != Raster.HEURISTIC:
-        words.append(Raster(value["raster"]).name.lower().replace("_", " "))
-    if value["swizzle"] > 1:
-        words.append(f"swizzle {value['swizzle']}")
-    if value["decomposition"] == Decomposition.SPLIT_K:
-        words.append(f"{value['splits']} splits")
-    elif value["decomposition"] != Decomposition.HEURISTIC:
-        words.append(Decomposition(value["decomposition"]).name.lower().replace("_", " "))
-    if value["swapped"]:
-        words.append("swapped")
-    return ", ".join(words)
-
-
-def build_summary(
-    evaluation: Evaluation, tables: Tables, default: str, hardware: str, seed: int = 0
-) -> dict[str, object]:
+def build_summary(evaluation: Evaluation, tables: Tables, default: str, hardware: str, seed: int = 0) -> dict[str, Any]:
     """Return the report as a dictionary of plain values; the same data give the same dictionary.
 
     Parameters
@@ -69,41 +49,34 @@ def build_summary(
     seed
         Seed of every bootstrap.
     """
-    groups, results = evaluation.groups, evaluation.results
+    groups, results, shapes = evaluation.groups, evaluation.results, evaluation.shapes
     rankers = [name for name, result in results.items() if result.method.kind == "ranker"]
     everyone = np.ones(len(groups), dtype=bool)
-    compared = {name: _speedups(evaluation, name, everyone, seed) for name in rankers}
+    compared = {name: _speedups(evaluation, results[name].time_us, everyone, seed) for name in rankers}
+    parts = slices(groups)
     report: dict[str, object] = {
         "default_model": default,
         "evaluation": {
             "groups": len(groups),
+            "shapes": len(np.unique(shapes)),
             "listed_problems": int((tables.problems["split"] == "eval").sum()),
             "candidates": int(sum(len(group.time_us) for group in groups)),
             "hardware": hardware,
             "bootstrap_seed": seed,
-            "nvmmh_variants": _variant_counts(groups, tables),
+            "nvmmh_variants": variant_counts(groups, tables),
         },
-        "provenance": _provenance(tables),
-        "noise": _noise(groups, tables),
-        "methods": {name: _method(result, everyone, seed) for name, result in results.items()},
+        "provenance": provenance(tables),
+        "noise": noise(groups, tables),
+        **trust(tables, seed),
+        "methods": {name: _method(result, shapes, seed) for name, result in results.items()},
         "speedup": compared[default],
         "speedup_by_model": compared,
-        "ceiling": {
-            name: _plain(speedup(results[name].time_us, evaluation.oracle_us, seed=seed))
-            for name in BASELINES
-            if name in results
-        },
-        "best_of_k": {name: _best_of(results[name]) for name in rankers},
-        "regimes": {
-            key: {
-                "title": part.title,
-                "rule": part.rule,
-                "groups": int(part.mask.sum()),
-                "methods": {name: _method(result, part.mask, seed) for name, result in results.items()},
-                "speedup": _speedups(evaluation, default, part.mask, seed),
-            }
-            for key, part in slices(groups).items()
-        },
+        "ceiling": _speedups(evaluation, evaluation.oracle_us, everyone, seed),
+        "best_of_k": {name: _best_of(results[name], shapes, everyone, seed) for name in rankers},
+        "calibration": {name: found for name in rankers if (found := calibration(evaluation, name, seed))},
+        "regimes": {key: _slice(evaluation, default, part, seed) for key, part in parts.items()},
+        "published": _published(evaluation, default, parts),
+        "lacking": _lacking(evaluation, tables),
         "problems": [_problem(evaluation, i) for i in range(len(groups))],
         "worst": _worst(evaluation, default),
     }
@@ -112,56 +85,89 @@ def build_summary(
     return rounded
 
 
-def _method(result: Result, mask: NDArray[np.bool_], seed: int) -> dict[str, object]:
-    """Summary, intervals and coverage of one method on the groups of a mask."""
-    scores = result.scores[mask]
-    answered = int((~np.isnan(scores[:, 0])).sum())
+def _method(result: Result, shapes: NDArray[np.intp], seed: int) -> dict[str, object]:
+    """Summary, intervals and coverage of one method on all groups."""
     return {
         "title": result.method.title,
         "kind": result.method.kind,
-        **summarise(scores),
-        "ci": {name: list(bounds) for name, bounds in bootstrap(scores, seed=seed).items()},
-        "groups": answered,
-        "coverage": answered / len(scores) if len(scores) else 0.0,
+        **summarise(result.scores),
+        "ci": bootstrap(result.scores, seed=seed, clusters=shapes),
+        **_coverage(result.scores),
     }
 
 
-def _speedups(evaluation: Evaluation, name: str, mask: NDArray[np.bool_], seed: int) -> dict[str, object]:
-    """Speed-up of one method over each baseline on the groups of a mask."""
-    chosen = evaluation.results[name].time_us[mask]
-    return {
-        baseline: _plain(speedup(evaluation.results[baseline].time_us[mask], chosen, seed=seed))
-        for baseline in BASELINES
-        if baseline in evaluation.results
-    }
+def _coverage(scores: NDArray[np.float64]) -> dict[str, object]:
+    """Count the groups with an answer."""
+    answered = int((~np.isnan(scores[:, 0])).sum())
+    return {"groups": answered, "coverage": answered / len(scores) if len(scores) else 0.0}
 
 
-def _plain(values: dict[str, object]) -> dict[str, object]:
-    """Turn tuples into lists, as JSON has them."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-
-
-def _best_of(result: Result) -> dict[str, object]:
-    """Regret left after measuring the first k proposals."""
-    assert result.best_of is not None
-    values = result.best_of[~np.isnan(result.best_of[:, 0])]
-    if not len(values):
-        return {}
-    return {
-        str(k): {
-            "mean_regret": float(values[:, i].mean()),
-            "within_1": float((values[:, i] <= 0.01).mean()),
-            "within_5": float((values[:, i] <= 0.05).mean()),
+def _slice(evaluation: Evaluation, default: str, part: Slice, seed: int) -> dict[str, object]:
+    """Every method on a slice, and what the default model and the oracle are worth there."""
+    mask, shapes = part.mask, evaluation.shapes[part.mask]
+    methods = {
+        name: {
+            **summarise(result.scores[mask]),
+            "ci": {"mean_regret": mean_interval(result.scores[mask, 0], shapes, seed)},
+            **_coverage(result.scores[mask]),
         }
-        for i, k in enumerate(BEST_OF)
+        for name, result in evaluation.results.items()
+    }
+    return {
+        "title": part.title,
+        "rule": part.rule,
+        "groups": int(mask.sum()),
+        "methods": methods,
+        "speedup": _speedups(evaluation, evaluation.results[default].time_us, mask, seed),
+        "ceiling": _speedups(evaluation, evaluation.oracle_us, mask, seed),
+        "best_of_k": _best_of(evaluation.results[default], evaluation.shapes, mask, seed),
     }
 
 
-def _problem(evaluation: Evaluation, index: int) -> dict[str, object]:
+def _speedups(
+    evaluation: Evaluation, chosen_us: NDArray[np.float64], mask: NDArray[np.bool_], seed: int
+) -> dict[str, object]:
+    """Speed-up of chosen times, µs, shape (groups,), over each baseline on the groups of a mask."""
+    shapes = evaluation.shapes[mask]
+    return {
+        name: speedup(evaluation.results[name].time_us[mask], chosen_us[mask], seed=seed, clusters=shapes)
+        for name in BASELINES
+        if name in evaluation.results
+    }
+
+
+def _best_of(result: Result, shapes: NDArray[np.intp], mask: NDArray[np.bool_], seed: int) -> dict[str, object]:
+    """Regret left after measuring the first k proposals, on the groups of a mask."""
+    if result.best_of is None:
+        return {}
+    found = {str(k): best_of_k_summary(result.best_of[mask, i], seed, shapes[mask]) for i, k in enumerate(BEST_OF)}
+    return {k: summary for k, summary in found.items() if summary}
+
+
+def _published(evaluation: Evaluation, default: str, parts: dict[str, Slice]) -> dict[str, object]:
+    """The paper's numbers with our closest ones beside; the slice of its shapes has fewer layouts where some lack."""
+    paper = parts.get("source:paper")
+    regrets = []
+    for row in REGRETS:
+        result = evaluation.results.get(row.ours)
+        measured = None if paper is None or result is None else summarise(result.scores[paper.mask])
+        regrets.append({**row._asdict(), "measured": measured})
+    speedups = []
+    for claim in SPEEDUPS:
+        part, base = parts.get(claim.ours), evaluation.results.get("nvmmh_best")
+        measured_speedup = None
+        if part is not None and base is not None:
+            measured_speedup = speedup(base.time_us[part.mask], evaluation.results[default].time_us[part.mask])
+        speedups.append({**claim._asdict(), "measured": measured_speedup})
+    groups = 0 if paper is None else int(paper.mask.sum())
+    return {"source": SOURCE, "groups": groups, "regrets": regrets, "speedups": speedups}
+
+
+def _problem(evaluation: Evaluation, index: int) -> dict[str, Any]:
     """One row of the per-problem table."""
     group = evaluation.groups[index]
     problem = group.problem
-    best = int(np.argmin(np.where(group.coarse, np.inf, group.time_us)))
+    best = _oracle_row(group)
     methods: dict[str, object] = {}
     for name, result in evaluation.results.items():
         entry: dict[str, object] = {
@@ -188,66 +194,63 @@ def _problem(evaluation: Evaluation, index: int) -> dict[str, object]:
     }
 
 
-def _worst(evaluation: Evaluation, name: str, count: int = 10) -> list[dict[str, object]]:
-    """The problems on which a ranker loses most, worst first."""
-    values = evaluation.results[name].scores[:, 0]
-    order = np.argsort(-np.where(np.isnan(values), -np.inf, values), kind="stable")[:count]
-    rows = []
-    for index in order:
-        row = _problem(evaluation, int(index))
-        methods = row["methods"]
-        assert isinstance(methods, dict)
+def _oracle_row(group: Group) -> int:
+    """Row of the fastest candidate that was timed in full."""
+    return int(np.argmin(np.where(group.coarse, np.inf, group.time_us)))
+
+
+def _worst(evaluation: Evaluation, name: str) -> list[dict[str, object]]:
+    """The problems on which a ranker loses most, worst first, with reasons."""
+    result = evaluation.results[name]
+    method = result.method
+    assert isinstance(method, RankerMethod)
+    values = result.scores[:, 0]
+    answered = np.flatnonzero(~np.isnan(values))
+    rows: list[dict[str, object]] = []
+    for index in answered[np.argsort(-values[answered], kind="stable")][:WORST].tolist():
+        row = _problem(evaluation, index)
+        reason = explain(method, evaluation.groups[index])
         rows.append(
             {
                 **{key: row[key] for key in ("m", "n", "k", "layout", "oracle", "oracle_us")},
-                **methods[name],
+                **row["methods"][name],
+                "reason": asdict(reason),
             }
         )
     return rows
 
 
-def _variant_counts(groups: list[Group], tables: Tables) -> dict[str, int]:
-    """How many of nvMMH's schedule variants exist and were measured, over the evaluation groups."""
-    variants = NvmmhVariants(tables)
-    counts = [(len(rows), listed) for rows, listed in map(variants.rows, groups)]
-    return {"listed": sum(listed for _, listed in counts), "measured": sum(measured for measured, _ in counts)}
-
-
-def _provenance(tables: Tables) -> dict[str, object]:
-    """Campaigns and what they measured."""
-    rows = tables.measurements
-    campaigns = []
-    for row in tables.campaigns.sort_values("campaign_id").to_dict("records"):
-        counts = rows.loc[rows["campaign_id"] == row["campaign_id"], "status"].astype(str).value_counts()
-        campaigns.append({str(key): _scalar(value) for key, value in row.items()} | {"rows": _counts(counts)})
-    return {
-        "campaigns": campaigns,
-        "kernels": int((tables.kernels["build_status"] == "ok").sum()),
-        "problems": _counts(tables.problems["split"].value_counts()),
-        "rows": len(rows),
-        "verified_rows": int(rows["status"].isin(["ok", "coarse"]).sum()),
-    }
-
-
-def _counts(values: pd.Series[int]) -> dict[str, int]:
-    """Turn counts into a dictionary in alphabetical order."""
-    return {str(key): int(count) for key, count in values.sort_index().items()}
-
-
-def _scalar(value: object) -> object:
-    """Turn a NumPy scalar into a plain one."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _noise(groups: list[Group], tables: Tables) -> dict[str, object]:
-    """How far two measurements of the same thing differ, relative to the time."""
-    retaken = set(tables.measurements.loc[tables.measurements["retake_us"].notna(), "problem_id"])
-    share = float(np.mean([group.problem_id in retaken for group in groups]))
-    return {**asdict(noise_floor(tables)), "oracles_retaken": share}
+def _lacking(evaluation: Evaluation, tables: Tables) -> list[dict[str, object]]:
+    """Where cuBLASLt's best answer is furthest ahead of the oracle, worst first: what the catalogue lacks."""
+    best = evaluation.results.get("cublaslt_best")
+    if best is None:
+        return []
+    ratio = evaluation.oracle_us / best.time_us
+    behind = np.flatnonzero(np.nan_to_num(ratio, nan=0.0) > 1.0)
+    listed = tables.baselines[tables.baselines["method"] == "cublaslt_best"]
+    algorithms = dict(zip(listed["problem_id"].tolist(), listed["algo"].tolist(), strict=True))
+    rows: list[dict[str, object]] = []
+    for index in behind[np.argsort(-ratio[behind], kind="stable")][:WORST].tolist():
+        group = evaluation.groups[index]
+        problem = group.problem
+        rows.append(
+            {
+                "m": problem.m,
+                "n": problem.n,
+                "k": problem.k,
+                "layout": problem.layout,
+                "oracle": describe(group.columns, _oracle_row(group)),
+                "oracle_us": float(evaluation.oracle_us[index]),
+                "cublaslt_us": float(best.time_us[index]),
+                "ratio": float(ratio[index]),
+                "algo": str(algorithms.get(group.problem_id, "")),
+            }
+        )
+    return rows
 
 
 def _rounded(value: object) -> object:
-    """Round floats to 6 significant digits and turn NaN into None, through dictionaries and lists."""
+    """Round floats to 6 significant digits, turn NaN and infinity into None and tuples into lists, all the way down."""
     if isinstance(value, dict):
         return {str(key): _rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

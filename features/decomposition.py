@@ -17,6 +17,7 @@ from .terms import BoolArray, FloatArray, Terms
 _HEURISTIC: Final = int(Decomposition.HEURISTIC)
 _DATA_PARALLEL: Final = int(Decomposition.DATA_PARALLEL)
 _SPLIT_K: Final = int(Decomposition.SPLIT_K)
+_SPLIT_K_ATOMIC: Final = int(Decomposition.SPLIT_K_ATOMIC)
 
 MIN_K_TILES: Final = 8.0
 """Fewest k-tiles of a Stream-K unit (``min_iters_per_sk_unit_``)."""
@@ -44,6 +45,8 @@ class Work:
     """k-tiles that the busiest SM runs in all."""
     partial_tiles: FloatArray
     """Float32 tiles of partial sums written to the workspace."""
+    atomic: BoolArray
+    """Partial sums are added in any order, not each after the one before."""
     barrier_bytes: FloatArray
     """Bytes of workspace that must be zeroed before each launch."""
 
@@ -59,14 +62,15 @@ def decompose(terms: Terms) -> Work:
     waves = np.ceil(blocks / slots)
     rows = np.flatnonzero(terms.stream_k)
     splits = np.ones_like(blocks)
-    stream = np.zeros(blocks.shape, dtype=np.bool_)
+    stream, atomic = np.zeros(blocks.shape, dtype=np.bool_), np.zeros(blocks.shape, dtype=np.bool_)
     stream_tiles, partial, barriers = np.zeros_like(blocks), np.zeros_like(blocks), np.zeros_like(blocks)
     units, per_unit, critical = blocks.copy(), k_tiles.copy(), np.ceil(blocks / terms.active) * k_tiles
     if rows.size:
         mode, wanted = _requested(terms, rows)
         tiles, wave, length = blocks[rows], slots[rows], k_tiles[rows]
         sk_tiles, sk_units = _stream_work(tiles, wave, length, terms.cluster[rows], mode == _HEURISTIC)
-        split = mode == _SPLIT_K
+        atomic[rows] = mode == _SPLIT_K_ATOMIC
+        split = (mode == _SPLIT_K) | atomic[rows]
         # With one unit count a multiple of the tiles, the heuristic turns Stream-K into plain split-K.
         ratio = sk_units / np.maximum(sk_tiles, 1.0)
         even = (mode == _HEURISTIC) & (sk_tiles < sk_units) & (ratio == np.floor(ratio)) & (sk_tiles > 0)
@@ -87,7 +91,7 @@ def decompose(terms: Terms) -> Work:
         # Each unit but a tile's last writes its partial sums; Stream-K units end inside a tile once each at most.
         partial[rows] = np.where(cut, np.minimum(sk_units, sk_tiles * (length - 1.0)), tiles * (count - 1.0))
         barriers[rows] = np.where(cut, sk_tiles, np.where(count > 1.0, tiles, 0.0)) * _BARRIER_BYTES
-    return Work(splits, stream, stream_tiles, units, waves, per_unit, critical, partial, barriers)
+    return Work(splits, stream, stream_tiles, units, waves, per_unit, critical, partial, atomic, barriers)
 
 
 def _requested(terms: Terms, rows: NDArray[np.intp]) -> tuple[NDArray[np.int32], FloatArray]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ..generator import FAMILIES, Decomposition, Epilogue, Raster, Schedule, Scheduler
+from ..generator import FAMILIES, SPLIT_K_DECOMPOSITIONS, Decomposition, Epilogue, Raster, Schedule, Scheduler
 from .schema import OWN, Feature
 from .terms import Terms, Value
 
@@ -71,6 +71,8 @@ def compute(terms: Terms) -> dict[str, Value]:
         values[f"log2_{name}"] = columns[name]
     for name, column, level, _ in _CATEGORIES:
         values[name] = columns[column] == level if column in columns else 0.0
+    if "decomposition" in columns:  # whichever way partial sums are added
+        values["decomposition=split_k"] = np.isin(columns["decomposition"], SPLIT_K_DECOMPOSITIONS)
     for side, column_major in zip("abd", _COLUMN_MAJOR, strict=True):
         values[f"layout_{side}=n"] = column_major[columns["family"]]
     return values

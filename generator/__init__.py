@@ -45,6 +45,7 @@ from .space import (
 from .types import (
     DTYPES,
     FAMILIES,
+    SPLIT_K_DECOMPOSITIONS,
     SWIZZLES,
     Candidate,
     Decomposition,
@@ -68,6 +69,7 @@ __all__ = [
     "FAMILIES",
     "LAUNCH_COLUMNS",
     "SPACES",
+    "SPLIT_K_DECOMPOSITIONS",
     "SWIZZLES",
     "BuildError",
     "Candidate",

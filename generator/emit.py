@@ -27,6 +27,7 @@ _DECOMPOSITIONS: Final = {
     Decomposition.DATA_PARALLEL: "DataParallel",
     Decomposition.SPLIT_K: "SplitK",
     Decomposition.STREAM_K: "StreamK",
+    Decomposition.SPLIT_K_ATOMIC: "SplitK",
 }
 
 
@@ -74,10 +75,12 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
     ]
     if config.scheduler is Scheduler.STREAM_K:
         mode = _DECOMPOSITIONS[launch.decomposition]
+        reduction = "Deterministic" if launch.deterministic else "Nondeterministic"
         scheduling += [
             f"arguments.scheduler.splits = {launch.splits};",
             "arguments.scheduler.decomposition_mode =",
             f"    cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::DecompositionMode::{mode};",
+            f"arguments.scheduler.reduction_mode = cutlass::gemm::kernel::detail::ReductionMode::{reduction};",
         ]
     template = Template((files(__package__) / "templates" / "gemm.cu.in").read_text())
     return template.substitute(

@@ -46,7 +46,9 @@ SCHEDULES: Final = (
 )
 """The eight combinations of mainloop schedule, epilogue schedule and tile scheduler."""
 SPLITS: Final = (2, 4, 8, 16)
-"""Split counts that are proposed for Stream-K kernels."""
+"""Split counts that are proposed for Stream-K kernels; each slice more waits for one more to add its partial sums."""
+ATOMIC_SPLITS: Final = (4, 8, 16, 24, 32, 48, 64)
+"""The same where slices add theirs in any order; two slices have nothing to add in between."""
 SPLIT_TILES: Final = 88
 """Most output tiles with which splitting K is worth a look: two thirds of a 132-SM GPU."""
 SPLIT_UNITS: Final = 264
@@ -152,15 +154,36 @@ def splits_worth_a_look(columns: Columns, problem: Problem) -> NDArray[np.bool_]
     """
     tiles_m, tiles_n = tile_counts(columns, problem)
     tiles, splits = tiles_m * tiles_n, columns["splits"]
-    plain = (columns["decomposition"] == Decomposition.SPLIT_K) & (columns["raster"] == Raster.HEURISTIC)
+    decomposition = columns["decomposition"]
+    split = (decomposition == Decomposition.SPLIT_K) | (decomposition == Decomposition.SPLIT_K_ATOMIC)
+    plain = (columns["raster"] == Raster.HEURISTIC) & (columns["swizzle"] == 1)
     few = (tiles <= SPLIT_TILES) & (tiles * splits <= SPLIT_UNITS)
     long = ceil_div(problem.k, columns["tile_k"]) >= SPLIT_K_TILES * splits
     stream_k = columns["scheduler"] == Scheduler.STREAM_K
-    return np.asarray(plain & (columns["swizzle"] == 1) & stream_k & few & long)
+    return np.asarray(split & plain & stream_k & few & long)
 
 
-def ranked_candidates(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:
+def _splits(deterministic: bool) -> list[Launch]:
+    """Split-K launches that are proposed for a Stream-K kernel, those with atomic adds only if they are wanted."""
+    launches = [Launch(decomposition=Decomposition.SPLIT_K, splits=splits) for splits in SPLITS]
+    if not deterministic:
+        launches += [Launch(decomposition=Decomposition.SPLIT_K_ATOMIC, splits=splits) for splits in ATOMIC_SPLITS]
+    return launches
+
+
+def ranked_candidates(
+    configs: Columns, problem: Problem, deterministic: bool = True
+) -> tuple[Columns, NDArray[np.intp]]:
     """List what is ranked first: every kernel that fits with its default launch, and its splits worth a look.
+
+    Parameters
+    ----------
+    configs
+        Kernels, ``CONFIG_COLUMNS``.
+    problem
+        The problem.
+    deterministic
+        False also lists split-K with atomic adds, whose results differ in their last bits from run to run.
 
     Returns
     -------
@@ -171,20 +194,33 @@ def ranked_candidates(configs: Columns, problem: Problem) -> tuple[Columns, NDAr
     stream_k = np.flatnonzero(default["scheduler"] == Scheduler.STREAM_K)
     if not len(stream_k):
         return default, rows
-    index = np.tile(stream_k, len(SPLITS))
+    launches = _splits(deterministic)
+    index = np.tile(stream_k, len(launches))
     split = take(default, index)
-    split["decomposition"] = np.full(len(index), Decomposition.SPLIT_K, dtype=np.int32)
-    split["splits"] = np.repeat(np.array(SPLITS, dtype=np.int32), len(stream_k))
+    for name in ("decomposition", "splits"):
+        values = np.array([getattr(launch, name) for launch in launches], dtype=np.int32)
+        split[name] = np.repeat(values, len(stream_k))
     kept = splits_worth_a_look(split, problem)
     return concat([default, take(split, kept)]), np.concatenate([rows, rows[index[kept]]])
 
 
-def enumerate_launches(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:
+def enumerate_launches(
+    configs: Columns, problem: Problem, deterministic: bool = True
+) -> tuple[Columns, NDArray[np.intp]]:
     """List every distinct launch of each kernel on a problem.
 
     Raster orders and swizzles that CUTLASS reduces to the same schedule count once. Stream-K kernels get the four
-    decompositions, and split-K in 2, 4, 8 and 16 slices as far as each slice keeps two k-tiles. The first launch of a
-    kernel is the default one.
+    reproducible decompositions, split-K in 2, 4, 8 and 16 slices as far as each slice keeps two k-tiles. The first
+    launch of a kernel is the default one.
+
+    Parameters
+    ----------
+    configs
+        Kernels, with or without ``swapped``.
+    problem
+        The problem.
+    deterministic
+        False also lists split-K with atomic adds, where it is worth a look (:func:`splits_worth_a_look`).
 
     Returns
     -------
@@ -206,12 +242,14 @@ def enumerate_launches(configs: Columns, problem: Problem) -> tuple[Columns, NDA
     parts, rows = [take(scheduled, new.ravel())], [index[new.ravel()]]
     stream_k = configs["scheduler"] == Scheduler.STREAM_K
     k_tiles = ceil_div(problem.k, configs["tile_k"])
-    ways = [(Decomposition.DATA_PARALLEL, 1), (Decomposition.STREAM_K, 1)]
-    ways += [(Decomposition.SPLIT_K, splits) for splits in SPLITS]
-    for decomposition, splits in ways if stream_k.any() else []:
-        chosen = np.flatnonzero(stream_k & (k_tiles >= 2 * splits))
-        launch = Launch(decomposition=decomposition, splits=splits)
-        parts.append(with_launch(take(configs, chosen), launch, swapped[chosen]))
+    whole = [Launch(decomposition=Decomposition.DATA_PARALLEL), Launch(decomposition=Decomposition.STREAM_K)]
+    for launch in [*whole, *_splits(deterministic)] if stream_k.any() else []:
+        chosen = np.flatnonzero(stream_k & (k_tiles >= 2 * launch.splits))
+        part = with_launch(take(configs, chosen), launch, swapped[chosen])
+        if not launch.deterministic:
+            kept = splits_worth_a_look(part, problem)
+            part, chosen = take(part, kept), chosen[kept]
+        parts.append(part)
         rows.append(chosen)
     columns, origin = concat(parts), np.concatenate(rows)
     order = np.argsort(origin, kind="stable")

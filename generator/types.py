@@ -42,12 +42,20 @@ class Raster(IntEnum):
 
 
 class Decomposition(IntEnum):
-    """``DecompositionMode`` of the Stream-K scheduler, chosen per launch."""
+    """``DecompositionMode`` and ``ReductionMode`` of the Stream-K scheduler, chosen per launch."""
 
     HEURISTIC = 0
     DATA_PARALLEL = 1
     SPLIT_K = 2
+    """Split-K: each slice waits for the one before it to add its partial sums, so results are reproducible."""
     STREAM_K = 3
+    SPLIT_K_ATOMIC = 4
+    """Split-K whose partial sums are added in any order (``ReductionMode::Nondeterministic``): slices do not queue up,
+    but with more than three of them the last bits of a result differ from run to run."""
+
+
+SPLIT_K_DECOMPOSITIONS: Final = (Decomposition.SPLIT_K, Decomposition.SPLIT_K_ATOMIC)
+"""Decompositions that cut K into ``splits`` slices."""
 
 
 SWIZZLES: Final = (1, 2, 4, 8)
@@ -233,7 +241,7 @@ class KernelConfig:
 class Launch:
     """What is chosen when a kernel is launched, at no cost.
 
-    ``splits`` above 1 needs ``decomposition=SPLIT_K``; both concern Stream-K kernels only.
+    ``splits`` above 1 needs ``SPLIT_K`` or ``SPLIT_K_ATOMIC``; decomposition and splits concern Stream-K kernels only.
     """
 
     raster: Raster = Raster.HEURISTIC
@@ -241,18 +249,23 @@ class Launch:
     """``max_swizzle_size``: 1, 2, 4 or 8."""
     decomposition: Decomposition = Decomposition.HEURISTIC
     splits: int = 1
-    """Slices of K with ``SPLIT_K``."""
+    """Slices of K with ``SPLIT_K`` and ``SPLIT_K_ATOMIC``."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "raster", Raster(self.raster))
         object.__setattr__(self, "decomposition", Decomposition(self.decomposition))
         if self.swizzle not in SWIZZLES:
             raise InvalidConfig(f"swizzle is {self.swizzle!r}; it must be one of {SWIZZLES}")
-        if self.splits < 1 or (self.splits > 1) != (self.decomposition is Decomposition.SPLIT_K):
+        if self.splits < 1 or (self.splits > 1) != (self.decomposition in SPLIT_K_DECOMPOSITIONS):
             raise InvalidConfig(
                 f"splits is {self.splits} with decomposition {self.decomposition.name}; "
-                "SPLIT_K needs at least 2 splits, every other decomposition exactly 1"
+                "SPLIT_K and SPLIT_K_ATOMIC need at least 2 splits, every other decomposition exactly 1"
             )
+
+    @property
+    def deterministic(self) -> bool:
+        """True if the same operands always give the same bits: partial sums are not added in any order."""
+        return self.decomposition is not Decomposition.SPLIT_K_ATOMIC
 
 
 @dataclass(frozen=True, slots=True)

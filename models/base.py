@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Matrix = NDArray[np.float32]
+Rows = NDArray[np.intp]
 
 WIDE_RANGE: Final = 64.0
 """A feature whose magnitude exceeds this anywhere in the training rows passes through the signed logarithm first."""
@@ -41,10 +42,14 @@ class Ranker(Protocol):
 
 
 class Scorer(Protocol):
-    """A fitted function from feature rows to scores; NumPy only."""
+    """A fitted function from feature rows to scores."""
 
     def scores(self, features: Matrix) -> Floats:
         """Return the scores of feature rows (rows, features), shape (rows,); higher is better."""
+        ...
+
+    def member_scores(self, features: Matrix) -> Floats:
+        """Return what each member of an ensemble scores them, shape (members, rows); one member if it is none."""
         ...
 
 
@@ -66,7 +71,9 @@ class Standardizer:
     def fit(cls, features: Matrix) -> Standardizer:
         """Learn the transform from training rows (rows, features)."""
         log = np.abs(features).max(axis=0) > WIDE_RANGE
-        values = _signed_log(features, log).astype(np.float64)
+        values = np.array(features, dtype=np.float32)
+        values[:, log] = _signed_log(values[:, log])
+        values = values.astype(np.float64)
         deviation = values.std(axis=0)
         constant = deviation <= 1e-6 * np.maximum(1.0, np.abs(values.mean(axis=0)))
         scale = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
@@ -74,8 +81,9 @@ class Standardizer:
 
     def apply(self, features: Matrix) -> Matrix:
         """Transform rows (rows, features) into float32 of the same shape."""
-        values = _signed_log(features, self.log)
-        values -= self.mean
+        values = np.subtract(features, self.mean, dtype=np.float32)
+        wide = np.flatnonzero(self.log)
+        values[:, wide] = _signed_log(features[:, wide]) - self.mean[wide]
         values *= self.scale
         return np.clip(values, -CLIP, CLIP, out=values)
 
@@ -103,9 +111,6 @@ class Standardizer:
         )
 
 
-def _signed_log(features: Matrix, log: NDArray[np.bool_]) -> Matrix:
-    """Return a float32 copy with sign(x)·log(1 + |x|) in the marked columns."""
-    values = np.array(features, dtype=np.float32)
-    wide = values[:, log]
-    values[:, log] = np.copysign(np.log1p(np.abs(wide)), wide)
-    return values
+def _signed_log(values: Matrix) -> Matrix:
+    """Return sign(x)·log(1 + |x|), float32."""
+    return np.copysign(np.log1p(np.abs(values)), values).astype(np.float32, copy=False)

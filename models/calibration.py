@@ -4,10 +4,15 @@ Scores of a ranker say who is faster, not by how much. The mean relative speed (
 tabulated as a never rising function of their gap to the best score of the group, separately for each kind of problem,
 over groups that the scoring model was not trained on. Kinds with few groups are drawn towards the curve of all
 groups.
+
+How good the best candidate itself is differs from problem to problem: where the runners-up are close behind, or the
+members of an ensemble disagree about them, a better one is likelier to be missed (:func:`doubt`). The mean regret of
+the pick is tabulated as a never falling function of that doubt.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +38,14 @@ KNOTS: Final = 24
 """Most points of a curve."""
 PRIOR_GROUPS: Final = 8.0
 """Weight of the curve of all groups in the curve of a kind, counted in groups."""
+DOUBT_ROWS: Final = 16
+"""Candidates, the best ones, that doubt is computed from."""
+DOUBT_NOISE: Final = 0.3
+"""Standard deviation of a gap that the members of an ensemble do not show, in units of the scores."""
+DOUBT_KNOTS: Final = 10
+"""Most points of the curve over doubt."""
+KNOT_GROUPS: Final = 8
+"""Fewest groups behind each of them."""
 
 
 def kind_of(problem: Problem) -> str:
@@ -50,8 +63,14 @@ class Calibration:
     """Expected oracle time / time at each point, by kind of problem; never rising."""
     groups: Mapping[str, int]
     """Held-out groups behind each curve."""
+    unit: float = 1.0
+    """Unit of the scores (:func:`.ensemble.score_unit`)."""
+    doubt: tuple[float, ...] = ()
+    """Points of the curve over doubt, ascending; none if the model says nothing about single problems."""
+    pick_regret: tuple[float, ...] = ()
+    """Expected regret of the best candidate at each; never falling."""
 
-    def relative_speed(self, gap: Floats | float, problem: Problem) -> Floats:
+    def relative_speed(self, gap: Floats | float, problem: Problem, doubt: float | None = None) -> Floats:
         """Return the expected oracle time / time of candidates, of the shape of ``gap``.
 
         Parameters
@@ -60,12 +79,19 @@ class Calibration:
             Best score of the list − score of the candidate, ≥ 0.
         problem
             Decides which curve is used.
+        doubt
+            Of the list (:func:`doubt`), which decides what to expect of its best candidate; the mean of all problems of
+            the kind if it is not given.
         """
-        return np.asarray(np.interp(gap, self.gap, self.speed[kind_of(problem)]), dtype=np.float64)
+        curve = self.speed[kind_of(problem)]
+        speed = np.asarray(np.interp(gap, self.gap, curve), dtype=np.float64)
+        if doubt is None or not self.doubt:
+            return speed
+        return speed * ((1.0 - float(np.interp(doubt, self.doubt, self.pick_regret))) / max(curve[0], 1e-6))
 
-    def expected_regret(self, scores: Floats, problem: Problem) -> Floats:
+    def expected_regret(self, scores: Floats, problem: Problem, doubt: float | None = None) -> Floats:
         """Return 1 − expected relative speed of each of the candidates with these scores, shape (candidates,)."""
-        return 1.0 - self.relative_speed(scores.max() - scores, problem)
+        return 1.0 - self.relative_speed(scores.max() - scores, problem, doubt)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object that :meth:`from_json` reads."""
@@ -73,6 +99,9 @@ class Calibration:
             "gap": list(self.gap),
             "speed": {kind: list(curve) for kind, curve in self.speed.items()},
             "groups": dict(self.groups),
+            "unit": self.unit,
+            "doubt": list(self.doubt),
+            "pick_regret": list(self.pick_regret),
         }
 
     @classmethod
@@ -88,14 +117,49 @@ class Calibration:
             gap = tuple(float(x) for x in value["gap"])
             speed = {kind: tuple(float(x) for x in value["speed"][kind]) for kind, _ in KINDS}
             groups = {kind: int(value["groups"][kind]) for kind, _ in KINDS}
+            unit = float(value.get("unit", 1.0))
+            doubts, regrets = (tuple(float(x) for x in value.get(key, ())) for key in ("doubt", "pick_regret"))
         except (KeyError, TypeError, ValueError) as error:
             raise ModelMismatch(f"the model's calibration cannot be read: {error!r}") from error
         if {len(curve) for curve in speed.values()} != {len(gap)} or not gap or list(gap) != sorted(gap):
             raise ModelMismatch("the model's calibration needs equally many points in each curve, with ascending gaps")
-        return cls(gap, speed, groups)
+        if len(doubts) != len(regrets) or list(doubts) != sorted(doubts):
+            raise ModelMismatch("the model's calibration needs a regret for each doubt, with ascending doubts")
+        return cls(gap, speed, groups, unit, doubts, regrets)
 
 
-def fit_calibration(groups: Sequence[Group], scores: Sequence[Floats]) -> Calibration:
+def doubt(scores: Floats, member_scores: Floats, unit: float) -> float:
+    """Return how likely and how large an improvement on the best candidate is, from the scores of a list.
+
+    The logarithm of the sum, over the runners-up, of the expected improvement on the best one if its gap g is the mean
+    of a normal distribution: σ φ(g/σ) − g Φ(−g/σ), with σ² = the variance of the gap over the members + the square of
+    ``DOUBT_NOISE``. At most ``DOUBT_ROWS`` candidates are looked at.
+
+    Parameters
+    ----------
+    scores
+        Of a list of candidates, shape (candidates,).
+    member_scores
+        Of each member of an ensemble, shape (members, candidates).
+    unit
+        Unit of the scores.
+    """
+    top = np.argsort(-scores, kind="stable")[:DOUBT_ROWS]
+    gap = (scores[top[0]] - scores[top[1:]]) / unit
+    members = (member_scores[:, top[:1]] - member_scores[:, top[1:]]) / unit
+    sigma = np.sqrt(members.var(axis=0) + DOUBT_NOISE**2)
+    z = gap / sigma
+    tail = np.array([math.erfc(value / math.sqrt(2.0)) / 2.0 for value in z.tolist()])
+    density = np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
+    return math.log(float((sigma * density - gap * tail).sum()) + 1e-6)
+
+
+def fit_calibration(
+    groups: Sequence[Group],
+    scores: Sequence[Floats],
+    member_scores: Sequence[Floats] | None = None,
+    unit: float = 1.0,
+) -> Calibration:
     """Calibrate on groups that the scores' model was not trained on.
 
     Each kernel of a group is one candidate: its gap is that of its default launch, its time that of its best-scored
@@ -109,6 +173,11 @@ def fit_calibration(groups: Sequence[Group], scores: Sequence[Floats]) -> Calibr
         Held-out groups, at least one.
     scores
         Score of each row of each group.
+    member_scores
+        Of each group, what each member of the model scores each row, shape (members, rows); without it nothing is
+        said about single problems.
+    unit
+        Unit of the scores.
     """
     pairs = [_kernels(group, score) for group, score in zip(groups, scores, strict=True)]
     edges = _edges([gap for gap, _ in pairs])
@@ -134,7 +203,14 @@ def fit_calibration(groups: Sequence[Group], scores: Sequence[Floats]) -> Calibr
         own = present[kinds == kind].sum(axis=0) + PRIOR_GROUPS
         curve = (mean[kinds == kind].sum(axis=0) + PRIOR_GROUPS * pooled) / own
         curves[kind] = tuple(never_rising(curve, own).tolist())
-    return Calibration(tuple(gaps.tolist()), curves, {kind: int((kinds == kind).sum()) for kind, _ in KINDS})
+    sizes = {kind: int((kinds == kind).sum()) for kind, _ in KINDS}
+    if member_scores is None:
+        return Calibration(tuple(gaps.tolist()), curves, sizes, unit)
+    first = [group.ranked_first for group in groups]
+    parts = zip(scores, member_scores, first, strict=True)
+    doubts = np.array([doubt(score[rows], members[:, rows], unit) for score, members, rows in parts])
+    regret = np.array([1.0 - value[np.argmin(gap)] for gap, value in pairs])
+    return Calibration(tuple(gaps.tolist()), curves, sizes, unit, *_doubt_curve(doubts, regret))
 
 
 def never_rising(values: Floats, weights: Floats) -> Floats:
@@ -147,6 +223,15 @@ def never_rising(values: Floats, weights: Floats) -> Floats:
             mass = blocks[-1][1] + weight
             blocks[-1] = [(blocks[-1][0] * blocks[-1][1] + value * weight) / mass, mass, blocks[-1][2] + length]
     return np.repeat([block[0] for block in blocks], [int(block[2]) for block in blocks])
+
+
+def _doubt_curve(doubts: Floats, regret: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the points of the never falling curve of mean regret over doubt, from bins of equally many groups."""
+    knots = max(1, min(DOUBT_KNOTS, len(doubts) // KNOT_GROUPS))
+    parts = np.array_split(np.argsort(doubts, kind="stable"), knots)
+    centers = [float(doubts[part].mean()) for part in parts]
+    fit = -never_rising(-np.array([regret[part].mean() for part in parts]), np.array([float(len(p)) for p in parts]))
+    return tuple(centers), tuple(fit.tolist())
 
 
 def _kernels(group: Group, score: Floats) -> tuple[Floats, Floats]:

@@ -12,6 +12,7 @@ _KINDS: Final = {
     "xgboost": "gradient-boosted trees (XGBoost)",
     "mlp": "multilayer perceptron",
     "ridge": "ridge regression",
+    "ensemble": "the mean of several rankers",
 }
 _OBJECTIVES: Final = {
     "lambdarank": "LambdaRank (NDCG-weighted pairs)",
@@ -51,8 +52,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
     lines = [
         f"# Model card: {manifest['name']}",
         "",
-        f"Ranks CUTLASS SM90 GEMM kernels and launches for a problem: {_KINDS[manifest['kind']]}, trained with "
-        f"{_OBJECTIVES[manifest['objective']]}.",
+        f"Ranks CUTLASS SM90 GEMM kernels and launches for a problem: {_what(manifest)}.",
         "",
         "## Use",
         "",
@@ -87,6 +87,13 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         "The full configuration is in `manifest.json`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _what(manifest: Mapping[str, Any]) -> str:
+    """Describe family and objective, of an ensemble those of its members."""
+    if manifest["kind"] == "ensemble":
+        return f"{_KINDS['ensemble']} ({'; '.join(_what(member) for member in manifest['members'])})"
+    return f"{_KINDS[manifest['kind']]}, trained with {_OBJECTIVES[manifest['objective']]}"
 
 
 def write_card(manifest: Mapping[str, Any], folder: Path) -> Path:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
 
 from ..generator.errors import CutlassRankerError
 
-KINDS: Final = ("xgboost", "mlp", "ridge")
-"""Model families."""
+KINDS: Final = ("xgboost", "mlp", "ridge", "ensemble")
+"""Model families; an ensemble averages members of the others."""
 OBJECTIVES: Final = ("lambdarank", "ranknet", "mse")
 """Training objectives: listwise with NDCG gains, pairwise, and least squares on log relative speed."""
 ALIASES: Final[dict[str, str]] = {
@@ -25,7 +25,11 @@ ALIASES: Final[dict[str, str]] = {
 }
 """Other names of the objectives."""
 LABELS: Final = ("speed", "bands")
-"""Relevance for the ranking objectives: a smooth gain of relative speed, or the top noise bands."""
+"""Relevance for the ranking objectives: a smooth function of relative speed, or the top noise bands."""
+GAINS: Final = ("exp", "linear")
+"""Gains of a relevance in NDCG."""
+DEVICES: Final = ("auto", "cpu", "cuda")
+"""Where a network is trained; ``auto`` is a GPU where there is one."""
 
 
 class InvalidTraining(CutlassRankerError, ValueError):
@@ -45,9 +49,13 @@ class SampleConfig:
     speed_floor: float = 0.5
     """Relative speed at and below which the ``speed`` gain is zero."""
     sharpness: float = 5.0
-    """``speed`` gain is 2^(sharpness·x) − 1 with x from 0 at the floor to 1 at the oracle."""
+    """``speed`` relevance is sharpness·x with x from 0 at the floor to 1 at the oracle."""
+    gain: str = "exp"
+    """Gain that lambdarank makes of a relevance r: ``exp`` for 2^r − 1, ``linear`` for r."""
     launch_weight: float = 0.25
     """Weight of a group's launch queries together, relative to its query over kernels."""
+    cost_weight: float = 0.0
+    """Share, 0 to 1, of a query's weight that follows what a mistake costs in it (:func:`.samples.mistake_cost`)."""
     regression_floor: float = 0.2
     """Relative speeds below it count as this one in the mse target."""
 
@@ -83,22 +91,32 @@ class MLPConfig:
     """Networks, trained from different seeds, whose scores are averaged."""
     epochs: int = 20
     learning_rate: float = 4e-3
-    """Peak of a one-cycle schedule."""
+    """Of Adam; peak of a one-cycle schedule."""
     weight_decay: float = 1e-4
+    """Decoupled from the gradient (AdamW)."""
     dropout: float = 0.0
     gradient_clip: float = 1.0
     """Largest gradient norm; 0 leaves it."""
+    batch: int = 4096
+    """mse: rows in a batch."""
     groups_per_batch: int = 16
-    """Problems in a batch, with all their rows."""
+    """Ranking: problems in a batch, with all their rows."""
     top_pairs: int = 8
     """Pairs with any of this many fastest rows of a query are always kept."""
     random_pairs: int = 4096
-    """Further pairs a query, drawn anew for each batch."""
+    """Further pairs of a group's kernels, drawn anew for each batch; of its launches at most as many as exist."""
+    regression_weight: float = 0.0
+    """Ranking: weight of the mse loss that is added to the ranking loss."""
+    device: str = "auto"
+    """One of ``DEVICES``. The same seed gives the same network on the same device."""
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Everything that determines a trained model, besides the data."""
+    """Everything that determines a trained model, besides the data.
+
+    Of an ensemble only kind, feature set, seed, folds, threads, members and rescore matter.
+    """
 
     kind: str = "xgboost"
     """One of ``KINDS``."""
@@ -115,14 +133,28 @@ class TrainingConfig:
     mlp: MLPConfig = field(default_factory=MLPConfig)
     ridge_penalty: float = 1.0
     """λ of ridge on standardised features, per training row of average weight."""
+    members: tuple[TrainingConfig, ...] = ()
+    """Models of an ensemble, at least two; they share its feature set, seed, folds and threads."""
+    rescore: int = 0
+    """How many candidates that an ensemble's first member ranks highest the others score as well; 0 for all."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objective", ALIASES.get(self.objective, self.objective))
         if self.kind == "ridge":
             object.__setattr__(self, "objective", "mse")
         _one_of("kind", self.kind, KINDS)
+        if self.kind == "ensemble" and (len(self.members) < 2 or any(m.kind == "ensemble" for m in self.members)):
+            raise InvalidTraining("an ensemble needs at least two members, none of them an ensemble")
+        if self.rescore < 0:
+            raise InvalidTraining(f"rescore is {self.rescore}; it must not be negative")
+        if self.kind != "ensemble" and self.members:
+            raise InvalidTraining(f"only an ensemble has members; the kind is {self.kind!r}")
+        shared = {name: getattr(self, name) for name in ("feature_set", "seed", "folds", "threads")}
+        object.__setattr__(self, "members", tuple(replace(member, **shared) for member in self.members))
         _one_of("objective", self.objective, OBJECTIVES)
         _one_of("samples.labels", self.samples.labels, ("auto", *LABELS))
+        _one_of("samples.gain", self.samples.gain, GAINS)
+        _one_of("mlp.device", self.mlp.device, DEVICES)
         if self.folds < 2:
             raise InvalidTraining(f"folds is {self.folds}; cross-validation needs at least 2")
         for part in (self.samples, self.xgboost, self.mlp):
@@ -141,11 +173,13 @@ class TrainingConfig:
         """Return a JSON object that :meth:`from_json` reads; only the chosen family's settings are in it."""
         value = asdict(self)
         value["mlp"]["hidden"] = list(self.mlp.hidden)
-        for other in {"xgboost", "mlp"} - {self.kind}:
-            del value[other]
-        if self.kind != "ridge":
-            del value["ridge_penalty"]
-        return value
+        value["members"] = [member.to_json() for member in self.members]
+        unused = {"xgboost", "mlp", "ridge_penalty", "members", "rescore"}
+        if self.kind == "ensemble":
+            unused = unused - {"members", "rescore"} | {"objective", "samples"}
+        else:
+            unused.remove("ridge_penalty" if self.kind == "ridge" else self.kind)
+        return {name: item for name, item in value.items() if name not in unused}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TrainingConfig:
@@ -195,6 +229,10 @@ def _build(cls: type[T], value: Mapping[str, Any], prefix: str) -> T:
             if not isinstance(given, Mapping):
                 raise InvalidTraining(f"{prefix + name} must be an object")
             arguments[name] = _build(hint, given, f"{prefix}{name}.")  # type: ignore[arg-type]
+        elif hint == tuple[TrainingConfig, ...]:
+            if not isinstance(given, list | tuple) or not all(isinstance(item, Mapping) for item in given):
+                raise InvalidTraining(f"{prefix + name} must be a list of objects")
+            arguments[name] = tuple(_build(TrainingConfig, item, f"{prefix}{name}.") for item in given)
         elif hint in (int, float, str):
             accepted = (int, float) if hint is float else hint
             if isinstance(given, bool) or not isinstance(given, accepted):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..generator.errors import ModelMismatch
-from .base import Floats, Matrix, Standardizer
+from .base import Floats, Matrix, Rows, Standardizer
 
 _BLOCK: Final = 320
 """Rows evaluated together: small enough for the layers' outputs to stay in cache and in already mapped memory."""
@@ -48,29 +48,64 @@ class Network:
                 widths.append(len(bias))
             if widths[-1] != 1:
                 raise ModelMismatch(f"the last layer has {widths[-1]} outputs instead of 1")
-        self._transposed = [
-            [(np.ascontiguousarray(weight.T), bias) for weight, bias in layers] for layers in self.members
-        ]
+        self._compile()
 
     def scores(self, features: Matrix) -> Floats:
         """Return the scores of feature rows (rows, features), shape (rows,): the members' mean, in float32."""
-        result = np.empty(len(features), dtype=np.float64)
+        return np.asarray(self.member_scores(features).mean(axis=0))
+
+    def member_scores(self, features: Matrix) -> Floats:
+        """Return the scores that each member gives feature rows (rows, features), shape (members, rows)."""
+        result = np.empty((len(self.members), len(features)), dtype=np.float64)
         for start in range(0, len(features), _BLOCK):
-            result[start : start + _BLOCK] = self._block(self.standardizer.apply(features[start : start + _BLOCK]))
+            self._block(self.standardizer.apply(features[start : start + _BLOCK]), result[:, start : start + _BLOCK])
+        result += self._offset
         return result
 
-    def _block(self, rows: Matrix) -> Floats:
-        """Return the scores of a few standardised rows."""
-        total = np.zeros(len(rows), dtype=np.float64)
-        for layers in self._transposed:
-            values = rows
-            for weight, bias in layers[:-1]:
+    def detailed(self, features: Matrix) -> tuple[Floats, Rows, Floats]:
+        """Return the scores (rows,), the rows whose members' scores are known, all, and those (members, rows)."""
+        members = self.member_scores(features)
+        return members.mean(axis=0), np.arange(len(features)), members
+
+    def _compile(self) -> None:
+        """Put the members' first layers side by side, and move all biases to where they cost nothing.
+
+        max(x + b, 0) = max(x, −b) + b, so a bias becomes the floor of its layer and moves on into the bias of the next
+        one; what arrives at the end is an offset of the scores.
+        """
+        first = [layers[0][0] for layers in self.members]
+        self._first = np.ascontiguousarray(np.concatenate(first).T)
+        stops = np.cumsum([len(weight) for weight in first])
+        self._spans = [slice(stop - len(weight), stop) for stop, weight in zip(stops.tolist(), first, strict=True)]
+        # A member without hidden layers has its output here, which has no floor.
+        self._floor = np.full(len(self._first.T), -np.inf, dtype=np.float32)
+        self._rest: list[list[tuple[Matrix, Matrix | None]]] = []
+        offsets: list[float] = []
+        for span, layers in zip(self._spans, self.members, strict=True):
+            bias = layers[0][1].astype(np.float64)
+            rest: list[tuple[Matrix, Matrix | None]] = []
+            for place, (weight, own) in enumerate(layers[1:], start=1):
+                if place == 1:
+                    self._floor[span] = -bias
+                else:
+                    rest[-1] = (rest[-1][0], (-bias).astype(np.float32))
+                rest.append((np.ascontiguousarray(weight.T), None))
+                bias = weight.astype(np.float64) @ bias + own
+            self._rest.append(rest)
+            offsets.append(float(bias[0]))
+        self._offset = np.array(offsets)[:, None]
+
+    def _block(self, rows: Matrix, out: Floats) -> None:
+        """Write the scores of a few standardised rows, without their offsets, to ``out`` (members, rows)."""
+        hidden = rows @ self._first
+        np.maximum(hidden, self._floor, out=hidden)
+        for span, rest, scores in zip(self._spans, self._rest, out, strict=True):
+            values = hidden[:, span]
+            for weight, floor in rest:
                 values = values @ weight
-                values += bias
-                np.maximum(values, 0.0, out=values)
-            weight, bias = layers[-1]
-            total += (values @ weight[:, 0] + bias[0]).astype(np.float64)
-        return total / len(self._transposed)
+                if floor is not None:
+                    np.maximum(values, floor, out=values)
+            scores[:] = values[:, 0]
 
     def tensors(self) -> dict[str, NDArray[np.generic]]:
         """Return the arrays to save, by name."""

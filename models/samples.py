@@ -11,21 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..features import featurize
 from ..generator.errors import DataError
-from .base import Floats, Matrix
+from .base import Floats, Matrix, Rows
 from .config import TrainingConfig
 
 if TYPE_CHECKING:
     from ..datasets import Group
     from ..features import Hardware
 
-Rows = NDArray[np.intp]
+COST_ROWS: Final = 16
+"""Fastest rows of a query that decide what a mistake in it costs."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Samples:
     speed: Floats
     """Oracle time of the group / time, shape (rows,), in (0, 1]."""
     relevance: Floats
-    """Gain of each row against the fastest row of its query, shape (rows,), ≥ 0: :func:`speed_gain` or noise bands."""
+    """Relevance of each row against the fastest of its query, shape (rows,), ≥ 0: :func:`speed_relevance` or bands."""
     start: Rows
     """First row of each query and the number of rows, shape (queries + 1,)."""
     weight: Floats
@@ -68,14 +69,18 @@ def subset(group: Group, rows: Rows) -> Group:
     return replace(group, **changes)  # type: ignore[arg-type]
 
 
-def speed_gain(speed: Floats, floor: float, sharpness: float) -> Floats:
-    """Gain of a relative speed for the ranking objectives.
+def speed_relevance(speed: Floats, floor: float, sharpness: float) -> Floats:
+    """Relevance of a relative speed: sharpness·(speed − floor)/(1 − floor), cut at 0.
 
-    2^(s·x) − 1 with x = (speed − floor)/(1 − floor), cut at 0: the usual exponential gain of NDCG on a continuous
-    relevance, so that mistakes near the top cost most and rows slower than the floor are all alike.
+    With NDCG's exponential gain, mistakes near the top cost most and rows slower than the floor are all alike.
     """
-    x = np.clip((speed - floor) / (1.0 - floor), 0.0, 1.0)
-    return np.asarray(np.exp2(sharpness * x) - 1.0, dtype=np.float64)
+    return np.asarray(sharpness * np.clip((speed - floor) / (1.0 - floor), 0.0, 1.0), dtype=np.float64)
+
+
+def mistake_cost(speed: Floats) -> float:
+    """Return the mean regret of a random pick among the ``COST_ROWS`` fastest rows of a query, given all its speeds."""
+    best = np.sort(speed)[::-1][:COST_ROWS]
+    return float(1.0 - best.mean() / best[0])
 
 
 def build_samples(
@@ -119,12 +124,17 @@ def build_samples(
             owner.append(number)
     if not features:
         raise DataError("no group has two rows to compare")
+    shares = np.array(weight)
+    if config.samples.cost_weight:
+        cost = np.array([mistake_cost(part) for part in speed])
+        costly = config.samples.cost_weight
+        shares *= 1.0 - costly + costly * cost / max(float(shares @ cost / shares.sum()), 1e-12)
     return Samples(
         np.concatenate(features),
         np.concatenate(speed),
         np.concatenate(relevance),
         np.concatenate(([0], np.cumsum([len(part) for part in speed]))).astype(np.intp),
-        np.array(weight),
+        shares,
         np.array(owner, dtype=np.intp),
     )
 
@@ -150,4 +160,4 @@ def _relevance(group: Group, rows: Rows, config: TrainingConfig) -> Floats:
 
         return relevance(subset(group, rows), config.samples.top_bands).astype(np.float64)
     times = group.time_us[rows]
-    return speed_gain(times.min() / times, config.samples.speed_floor, config.samples.sharpness)
+    return speed_relevance(times.min() / times, config.samples.speed_floor, config.samples.sharpness)

@@ -1,4 +1,7 @@
-"""Saved models: a folder with ``manifest.json`` and ``model.safetensors`` or ``model.json``, never a pickle."""
+"""Saved models: a folder with ``manifest.json`` and weights as ``.safetensors`` or XGBoost's JSON, never a pickle.
+
+The weights are in ``model.*``; those of an ensemble in ``member0.*``, ``member1.*`` ..., which the manifest lists.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ import numpy as np
 
 from ..features import feature_names, featurize
 from ..generator.errors import ModelMismatch
-from .base import Floats, Matrix, Scorer
-from .calibration import Calibration
+from .base import Floats, Matrix
+from .calibration import Calibration, doubt
+from .ensemble import Ensemble
 from .network import Network
 from .trees import Forest
 
@@ -25,8 +29,8 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 """Version of the folder's layout that this code reads and writes."""
 MANIFEST: Final = "manifest.json"
-TENSORS: Final = "model.safetensors"
-TREES: Final = "model.json"
+TENSORS: Final = ".safetensors"
+TREES: Final = ".json"
 CARD: Final = "CARD.md"
 _KEYS: Final = ("format", "name", "kind", "objective", "feature_set", "features", "hardware", "confidence")
 
@@ -37,12 +41,10 @@ class Model:
     Parameters
     ----------
     scorer
-        The trees or the network.
+        The trees, the network, or several of them.
     manifest
         What is known of the model (see :func:`save_model`), at least ``name``, ``kind``, ``feature_set``,
         ``features`` and ``confidence``.
-    document
-        Of a newly trained forest, XGBoost's JSON document, which :meth:`save` writes.
 
     Raises
     ------
@@ -50,12 +52,9 @@ class Model:
         If the model's features are not those of this code.
     """
 
-    def __init__(
-        self, scorer: Forest | Network, manifest: Mapping[str, Any], document: Mapping[str, Any] | None = None
-    ) -> None:
-        self.scorer: Scorer = scorer
+    def __init__(self, scorer: Forest | Network | Ensemble, manifest: Mapping[str, Any]) -> None:
+        self.scorer = scorer
         self.manifest = manifest
-        self.document = document
         self.calibration = Calibration.from_json(manifest["confidence"])
         check_features(manifest["name"], manifest["feature_set"], manifest["features"])
         if scorer.features != len(manifest["features"]):
@@ -80,12 +79,26 @@ class Model:
         """Return the scores of feature rows (rows, features) of ``feature_set``, shape (rows,), float64."""
         return self.scorer.scores(features)
 
-    def expected_regret(self, scores: Floats, problem: Problem) -> Floats:
+    def assess(self, columns: Columns, problem: Problem, hardware: Hardware) -> tuple[Floats, float | None]:
+        """Return the score of each candidate, shape (rows,), and the doubt about the best (:func:`.calibration.doubt`).
+
+        The doubt is None if the model says nothing about single problems.
+        """
+        return self.assess_matrix(featurize(columns, problem, hardware, self.feature_set))
+
+    def assess_matrix(self, features: Matrix) -> tuple[Floats, float | None]:
+        """Return the scores of feature rows (rows, features) of ``feature_set``, shape (rows,), and the doubt."""
+        scores, rows, members = self.scorer.detailed(features)
+        known = len(scores) and self.calibration.doubt
+        return scores, doubt(scores[rows], members, self.calibration.unit) if known else None
+
+    def expected_regret(self, scores: Floats, problem: Problem, doubt: float | None = None) -> Floats:
         """Return the regret to expect of each candidate of a list from the scores of all of it, shape (candidates,).
 
-        Calibrated on held-out groups, by the gap to the best score and the kind of problem (:mod:`.calibration`).
+        Calibrated on held-out groups, by the gap to the best score, the kind of problem, and if it is given the doubt
+        about the best one (:mod:`.calibration`).
         """
-        return self.calibration.expected_regret(scores, problem)
+        return self.calibration.expected_regret(scores, problem, doubt)
 
     def save(self, path: str | Path) -> Path:
         """Write the folder (without its card) and return it; existing files of a model there are replaced.
@@ -95,20 +108,16 @@ class Model:
         ValueError
             If this is a forest that was loaded: copy its folder instead.
         """
-        if isinstance(self.scorer, Forest) and self.document is None:
+        parts = self.scorer.members if isinstance(self.scorer, Ensemble) else [self.scorer]
+        if any(isinstance(part, Forest) and part.document is None for part in parts):
             raise ValueError("a loaded forest no longer has XGBoost's document; copy its folder instead")
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (TENSORS, TREES):
-            (folder / name).unlink(missing_ok=True)
-        if isinstance(self.scorer, Network):
-            from safetensors.numpy import save_file
-
-            save_file(
-                {name: np.ascontiguousarray(value) for name, value in self.scorer.tensors().items()}, folder / TENSORS
-            )
-        else:
-            (folder / TREES).write_text(json.dumps(self.document, separators=(",", ":")), encoding="utf-8")
+        for pattern in ("model", "member[0-9]*"):
+            for old in (*folder.glob(pattern + TENSORS), *folder.glob(pattern + TREES)):
+                old.unlink()
+        for number, part in enumerate(parts):
+            _write(part, folder / (f"member{number}" if isinstance(self.scorer, Ensemble) else "model"))
         text = json.dumps(self.manifest, indent=2, ensure_ascii=False, allow_nan=False)
         (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
         _load.cache_clear()
@@ -192,16 +201,40 @@ def _load(name: str) -> Model:
         raise ModelMismatch(f"the manifest of model {name!r} lacks {', '.join(missing)}")
     if manifest["format"] != FORMAT:
         raise ModelMismatch(f"model {name!r} has format {manifest['format']!r}; this version reads format {FORMAT}")
-    if manifest["kind"] == "xgboost":
-        return Model(Forest.from_xgboost(_json(folder / TREES)), manifest)
+    if manifest["kind"] != "ensemble":
+        return Model(_read(manifest["kind"], folder, "model", name), manifest)
+    try:
+        listed = [(str(member["kind"]), float(member["unit"])) for member in manifest["members"]]
+        rescored = int(manifest["rescore"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelMismatch(f"the members of model {name!r} cannot be read: {error!r}") from error
+    members = [_read(kind, folder, f"member{number}", name) for number, (kind, _) in enumerate(listed)]
+    return Model(Ensemble(members, [unit for _, unit in listed], rescored), manifest)
+
+
+def _write(scorer: Forest | Network, path: Path) -> None:
+    """Write the weights to a file, whose suffix is added to the path."""
+    if isinstance(scorer, Network):
+        from safetensors.numpy import save_file
+
+        tensors = {name: np.ascontiguousarray(value) for name, value in scorer.tensors().items()}
+        save_file(tensors, f"{path}{TENSORS}")
+    else:
+        Path(f"{path}{TREES}").write_text(json.dumps(scorer.document, separators=(",", ":")), encoding="utf-8")
+
+
+def _read(kind: str, folder: Any, stem: str, name: str) -> Forest | Network:
+    """Read the weights of a model or a member."""
+    if kind == "xgboost":
+        return Forest.from_xgboost(_json(folder / f"{stem}{TREES}"))
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     try:
-        tensors = load((folder / TENSORS).read_bytes())
+        tensors = load((folder / f"{stem}{TENSORS}").read_bytes())
     except (OSError, SafetensorError) as error:
         raise ModelMismatch(f"the weights of model {name!r} cannot be read: {error}") from error
-    return Model(Network.from_tensors(tensors), manifest)
+    return Network.from_tensors(tensors)
 
 
 def _json(path: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Targets and row weights of the regression objectives."""
+"""What the objectives are computed from: gains of the ranking ones, target and row weights of the regression."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ import numpy as np
 from .base import Floats
 from .config import TrainingConfig
 from .samples import Samples
+
+
+def gains(samples: Samples, config: TrainingConfig) -> Floats:
+    """Return NDCG's gain of each row, shape (rows,): 2^relevance − 1, or the relevance itself if ``gain`` is linear."""
+    if config.samples.gain == "linear":
+        return samples.relevance
+    return np.asarray(np.exp2(samples.relevance) - 1.0, dtype=np.float64)
 
 
 def regression_target(samples: Samples, config: TrainingConfig) -> Floats:

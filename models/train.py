@@ -5,30 +5,29 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..features import get_hardware
 from ..generator.errors import DataError
-from .base import Matrix, Scorer
+from .base import Matrix
 from .calibration import fit_calibration
 from .card import write_card
 from .config import TrainingConfig
-from .linear import fit_ridge
+from .ensemble import Ensemble
+from .heldout import STAGES, HeldOut, fit_one, held_out
 from .network import Network
 from .samples import build_samples, feature_matrices
 from .store import FORMAT, Model, feature_list
 from .trees import Forest
-from .validation import cross_validate, regrets, summarise
+from .validation import regrets, summarise
+
+__all__ = ["STAGES", "code_commit", "evaluate_model", "train", "train_and_save"]
 
 if TYPE_CHECKING:
     from ..datasets import Group, Tables
     from ..features import Hardware
-
-STAGES: Final = 8
-"""Numbers of boosting rounds that cross-validation compares."""
 
 
 def train(
@@ -80,46 +79,36 @@ def train(
     matrices = feature_matrices(groups, hardware, config.feature_set)
     log(f"{len(groups)} training groups, {sum(map(len, matrices))} rows, {matrices[0].shape[1]} features")
 
-    def fit_fold(index: NDArray[np.intp], fold: int) -> Sequence[Scorer]:
-        log(f"fold {fold + 1} of {config.folds}: {len(index)} groups")
-        return _fit_stages(groups, matrices, config, index.tolist())
+    held = held_out(groups, matrices, config, log)
+    found = summarise(regrets(held.scores, groups))
+    log(f"cross-validation: mean regret {found['mean_regret']:.4f}, median {found['median_regret']:.4f}")
+    calibration = fit_calibration(groups, held.scores, held.member_scores, held.unit)
 
-    cross = cross_validate(fit_fold, groups, matrices, config.folds, config.seed)
-    stage = cross.best_stage
-    held_out = summarise(cross.regrets[stage])
-    log(f"cross-validation: mean regret {held_out['mean_regret']:.4f}, median {held_out['median_regret']:.4f}")
-    calibration = fit_calibration(groups, cross.scores[stage])
-
-    samples = build_samples(groups, matrices, config)
-    training: dict[str, Any] = {"config": config.to_json(), "rows": len(samples.speed)}
-    document: dict[str, Any] | None = None
-    scorer: Forest | Network
-    if config.kind == "xgboost":
-        from .xgb import fit_xgboost
-
-        training["rounds"] = _rounds(config)[stage]
-        scorer, document = fit_xgboost(samples, config, training["rounds"])
-    elif config.kind == "mlp":
-        from .mlp import fit_mlp
-
-        scorer = fit_mlp(samples, config)
-    else:
-        scorer = fit_ridge(samples, config)
+    scorer, rows = _fit(groups, matrices, config, held)
+    training: dict[str, Any] = {"config": config.to_json(), "rows": rows}
+    if held.rounds:
+        training["rounds"] = held.rounds
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "name": name or f"{config.kind}-{config.objective}",
         "kind": config.kind,
-        "objective": config.objective,
+        "objective": "+".join(dict.fromkeys(member.objective for member in config.members)) or config.objective,
         "feature_set": config.feature_set,
         "features": feature_list(config.feature_set),
         "hardware": hardware.name,
         "data": {**(data or {}), "training_groups": len(groups), "evaluation_groups": len(evaluation)},
         "commit": code_commit(),
         "training": training,
-        "metrics": {"cross_validation": held_out},
+        "metrics": {"cross_validation": found},
         "confidence": calibration.to_json(),
     }
-    model = Model(scorer, manifest, document)
+    if held.parts:
+        manifest["members"] = [
+            {"kind": member.kind, "objective": member.objective, "unit": part.unit, "rounds": part.rounds}
+            for member, part in zip(config.members, held.parts, strict=True)
+        ]
+        manifest["rescore"] = config.rescore
+    model = Model(scorer, manifest)
     if evaluation:
         manifest["metrics"]["evaluation"] = evaluate_model(model, evaluation, hardware)
         log(f"evaluation: mean regret {manifest['metrics']['evaluation']['mean_regret']:.4f}")
@@ -128,11 +117,11 @@ def train(
 
 def evaluate_model(model: Model, groups: Sequence[Group], hardware: Hardware) -> dict[str, float]:
     """Summarise the regret of a model on groups (:func:`.validation.summarise`), and the mean of what it expected."""
-    scores = [model.score_matrix(x) for x in feature_matrices(groups, hardware, model.feature_set)]
-    expected = [
-        model.expected_regret(score[group.ranked_first], group.problem).min()
-        for score, group in zip(scores, groups, strict=True)
-    ]
+    scores, expected = [], []
+    for group, matrix in zip(groups, feature_matrices(groups, hardware, model.feature_set), strict=True):
+        scores.append(model.score_matrix(matrix))
+        first, doubt = model.assess_matrix(matrix[group.ranked_first])
+        expected.append(model.expected_regret(first, group.problem, doubt).min())
     return {**summarise(regrets(scores, groups)), "mean_expected_regret": float(np.mean(expected))}
 
 
@@ -201,27 +190,16 @@ def code_commit() -> str:
         return "unknown"
 
 
-def _fit_stages(
-    groups: Sequence[Group], matrices: Sequence[Matrix], config: TrainingConfig, index: Sequence[int]
-) -> Sequence[Scorer]:
-    """Fit to some of the groups; a forest is returned at several numbers of rounds."""
-    samples = build_samples(groups, matrices, config, index)
-    if config.kind == "xgboost":
-        from .xgb import fit_xgboost
-
-        forest, _ = fit_xgboost(samples, config)
-        return [forest.head(rounds) for rounds in _rounds(config)]
-    if config.kind == "mlp":
-        from .mlp import fit_mlp
-
-        return [fit_mlp(samples, config)]
-    return [fit_ridge(samples, config)]
-
-
-def _rounds(config: TrainingConfig) -> list[int]:
-    """Return the numbers of boosting rounds that are compared, ascending; the last is the configured one."""
-    most = config.xgboost.rounds
-    return sorted({max(1, round(most * (i + 1) / STAGES)) for i in range(STAGES)})
+def _fit(
+    groups: Sequence[Group], matrices: Sequence[Matrix], config: TrainingConfig, held: HeldOut
+) -> tuple[Forest | Network | Ensemble, int]:
+    """Fit to all groups; return the model and how many rows it, or the largest member, was trained on."""
+    if config.kind != "ensemble":
+        samples = build_samples(groups, matrices, config)
+        return fit_one(samples, config, held.rounds), len(samples.speed)
+    fitted = [_fit(groups, matrices, *each) for each in zip(config.members, held.parts, strict=True)]
+    members = [member for member, _ in fitted if not isinstance(member, Ensemble)]
+    return Ensemble(members, [part.unit for part in held.parts], config.rescore), max(rows for _, rows in fitted)
 
 
 def _campaigns(tables: Tables) -> list[dict[str, Any]]:

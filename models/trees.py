@@ -3,7 +3,8 @@
 Every distinct condition "feature >= threshold" is evaluated once for all rows and packed into bits, 64 rows a word.
 The trees are then walked level by level with word operations: a node's rows are those of its parent that took its
 side. What is left at the end is one bit a level, row and tree (which way the row went there); those bits are the
-row's leaf number in the tree.
+row's leaf number in the tree. A few rows are instead walked down all trees node by node, which the preparation of the
+bits would take longer than.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..generator.errors import ModelMismatch
-from .base import Floats, Matrix
+from .base import Floats, Matrix, Rows
 
 OBJECTIVES: Final = frozenset({"rank:ndcg", "rank:pairwise", "reg:squarederror"})
 """Objectives whose prediction is the margin itself, so that ``base_score`` is simply added."""
@@ -24,6 +25,8 @@ MAX_DEPTH: Final = 16
 """Deepest tree that is evaluated: the leaf table has 2^depth entries a tree."""
 _BLOCK: Final = 1024
 """Rows evaluated together: a multiple of 64, small enough for the words of a level to stay in cache."""
+_FEW: Final = 24
+"""Most rows that are walked down node by node."""
 
 Ints = NDArray[np.intp]
 Words = NDArray[np.uint64]
@@ -81,6 +84,8 @@ class Forest:
         self.trees = tuple(trees)
         self.base = base
         self.features = features
+        self.document: Mapping[str, Any] | None = None
+        """XGBoost's JSON document of a newly trained forest."""
         self._compile()
 
     @classmethod
@@ -119,9 +124,20 @@ class Forest:
         """Return the margins of feature rows (rows, features), shape (rows,), summed in float32 as XGBoost does."""
         rows = len(features)
         result = np.empty(rows, dtype=np.float64)
+        if rows <= _FEW and not np.isnan(features).any():
+            return self._walk(features)
         for start in range(0, rows, _BLOCK):
             result[start : start + _BLOCK] = self._block(features[start : start + _BLOCK])
         return result
+
+    def member_scores(self, features: Matrix) -> Floats:
+        """Return the scores as those of an ensemble's single member, shape (1, rows)."""
+        return self.scores(features)[None, :]
+
+    def detailed(self, features: Matrix) -> tuple[Floats, Rows, Floats]:
+        """Return the scores (rows,), the rows whose members' scores are known, all, and those (1, rows)."""
+        scores = self.scores(features)
+        return scores, np.arange(len(features)), scores[None, :]
 
     def _compile(self) -> None:
         """Flatten the trees into conditions, levels and a table of leaves."""
@@ -166,9 +182,29 @@ class Forest:
             self._levels.append(_Level(condition[nodes], trees, first, inner))
             nodes, code = children[inner], codes[inner]
 
+        # A leaf is its own child on both sides.
+        here = np.arange(len(leaf))
+        self._roots, self._node_feature = offset[:-1], np.where(leaf, 0, feature)
+        self._node_value = value
+        self._children = np.stack([np.where(leaf, here, left), np.where(leaf, here, right)], axis=1).reshape(-1)
+
         self._leaves = np.zeros((count, 1 << len(self._levels)), dtype=np.float32)
         for tips, codes in leaves:
             self._leaves[owner[tips], codes] = value[tips]
+
+    def _walk(self, features: Matrix) -> Floats:
+        """Return the scores of a few rows without NaN, added up in the same order as those of many."""
+        rows, width = features.shape
+        flat = np.ascontiguousarray(features, dtype=np.float32).reshape(-1)
+        first = np.arange(rows) * width
+        node = np.repeat(self._roots[:, None], rows, axis=1)
+        for _ in self._levels:
+            right = flat.take(self._node_feature.take(node) + first) >= self._node_value.take(node)
+            node = self._children.take(2 * node + right)
+        output: NDArray[np.float32] = self._node_value.take(node).sum(
+            axis=0, dtype=np.float32, initial=np.float32(self.base)
+        )
+        return output.astype(np.float64)
 
     def _conditions(self, features: Matrix) -> Words:
         """Return "goes right" of every condition and row as bits, shape (words, conditions)."""

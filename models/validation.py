@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .base import Floats, Matrix, Scorer
+from .base import Floats, Matrix, Rows, Scorer
 from .calibration import kind_of
 from .config import InvalidTraining
 
 if TYPE_CHECKING:
     from ..datasets import Group
-
-Rows = NDArray[np.intp]
 
 
 def choose(scores: Floats, group: Group) -> int:
@@ -67,6 +64,11 @@ def summarise(values: Floats) -> dict[str, float]:
     }
 
 
+def shape_keys(groups: Sequence[Group]) -> list[tuple[int, int, int]]:
+    """Return the shape of each group, the same for (M, N, K) and (N, M, K), which are one computation transposed."""
+    return [(min(g.problem.m, g.problem.n), max(g.problem.m, g.problem.n), g.problem.k) for g in groups]
+
+
 def shape_folds(groups: Sequence[Group], folds: int, seed: int) -> Rows:
     """Assign each group to a fold so that shapes stay together and folds look alike.
 
@@ -92,7 +94,7 @@ def shape_folds(groups: Sequence[Group], folds: int, seed: int) -> Rows:
     InvalidTraining
         If there are fewer shapes than folds.
     """
-    keys = [(min(g.problem.m, g.problem.n), max(g.problem.m, g.problem.n), g.problem.k) for g in groups]
+    keys = shape_keys(groups)
     kind = {key: kind_of(group.problem) for key, group in zip(keys, groups, strict=True)}
     shapes = sorted(kind, key=lambda key: (kind[key], key[0] * key[1] * key[2], key))
     if len(shapes) < folds:
@@ -110,8 +112,8 @@ class CrossValidation:
 
     fold: Rows
     """Fold of each group, shape (groups,)."""
-    scores: list[list[Floats]]
-    """By stage and group, the score of each row of the group."""
+    member_scores: list[list[Floats]]
+    """By stage and group, what each member scores each row of the group, shape (members, rows)."""
     regrets: Floats
     """Regret of the deployed rule, shape (stages, groups)."""
 
@@ -142,12 +144,13 @@ def cross_validate(
         See :func:`shape_folds`.
     """
     fold = shape_folds(groups, folds, seed)
-    scores: list[list[Floats]] = []
+    members: list[list[Floats]] = []
     for number in range(folds):
         stages = fit(np.flatnonzero(fold != number), number)
-        if not scores:
-            scores = [[np.empty(0)] * len(groups) for _ in stages]
+        if not members:
+            members = [[np.empty((1, 0))] * len(groups) for _ in stages]
         for i in np.flatnonzero(fold == number).tolist():
             for stage, scorer in enumerate(stages):
-                scores[stage][i] = scorer.scores(matrices[i])
-    return CrossValidation(fold, scores, np.array([regrets(stage, groups) for stage in scores]))
+                members[stage][i] = scorer.member_scores(matrices[i])
+    means = [[part.mean(axis=0) for part in stage] for stage in members]
+    return CrossValidation(fold, members, np.array([regrets(stage, groups) for stage in means]))

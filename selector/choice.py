@@ -71,6 +71,7 @@ class Choice:
                 "decomposition": launch.decomposition.name.lower(),
                 "splits": launch.splits,
             },
+            "deterministic": launch.deterministic,
             "swapped": self.swapped,
             "score": self.score,
             "relative_speed": self.relative_speed,

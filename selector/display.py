@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..generator import Decomposition, Launch, Raster, Scheduler
+from ..generator import SPLIT_K_DECOMPOSITIONS, Decomposition, Launch, Raster, Scheduler
 from .choice import Choice
 from .measured import Measured
 
@@ -16,14 +16,14 @@ FILE_WIDTH: Final = 120
 
 
 def launch_text(launch: Launch) -> str:
-    """Describe a launch in a few words: ``default``, ``along_n, swizzle 4``, ``split_k 8`` ..."""
+    """Describe a launch in a few words: ``default``, ``along_n, swizzle 4``, ``split_k 8``, ``split_k_atomic 8`` ..."""
     parts = []
     if launch.raster is not Raster.HEURISTIC:
         parts.append(launch.raster.name.lower())
     if launch.swizzle > 1:
         parts.append(f"swizzle {launch.swizzle}")
-    if launch.decomposition is Decomposition.SPLIT_K:
-        parts.append(f"split_k {launch.splits}")
+    if launch.decomposition in SPLIT_K_DECOMPOSITIONS:
+        parts.append(f"{launch.decomposition.name.lower()} {launch.splits}")
     elif launch.decomposition is not Decomposition.HEURISTIC:
         parts.append(launch.decomposition.name.lower())
     return ", ".join(parts) or "default"

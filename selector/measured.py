@@ -30,12 +30,12 @@ class Measured:
     choices: dict[Candidate, float] = field(default_factory=dict)
     """Times of those choices that were measured with a launch that comes to the same."""
     fastest: float | None = None
-    """Time of the fastest measured candidate; None if the problem is not in the data."""
+    """Time of the fastest measured candidate that was allowed; None if the problem is not in the data."""
     cublaslt: float | None = None
     """Time of cuBLASLt's first answer; None if not measured."""
 
 
-def look_up(choices: Sequence[Choice], folder: Path | None = None) -> Measured:
+def look_up(choices: Sequence[Choice], folder: Path | None = None, deterministic: bool = True) -> Measured:
     """Look up choices of one problem.
 
     Parameters
@@ -44,10 +44,12 @@ def look_up(choices: Sequence[Choice], folder: Path | None = None) -> Measured:
         At least one choice, all of the same problem.
     folder
         Directory of the Parquet tables; the shipped data unless given. Without tables nothing is known.
+    deterministic
+        False lets the fastest candidate be one whose results differ from run to run.
     """
     if folder is None:
         with as_file(files(__package__.rpartition(".")[0] + ".datasets") / "data") as shipped:
-            return look_up(choices, shipped)
+            return look_up(choices, shipped, deterministic)
     if not (folder / "measurements.parquet").is_file():
         return Measured()
     problem = choices[0].problem
@@ -57,11 +59,13 @@ def look_up(choices: Sequence[Choice], folder: Path | None = None) -> Measured:
             M=asked.m, N=asked.n, K=asked.k, layout=asked.layout, dtype=asked.dtype.name,
         )  # fmt: skip
         if found["problem_id"]:
-            return _of_problem(choices, folder, found["problem_id"][0], flipped)
+            return _of_problem(choices, folder, found["problem_id"][0], flipped, deterministic)
     return Measured()
 
 
-def _of_problem(choices: Sequence[Choice], folder: Path, problem_id: int, flipped: bool) -> Measured:
+def _of_problem(
+    choices: Sequence[Choice], folder: Path, problem_id: int, flipped: bool, deterministic: bool
+) -> Measured:
     """Look up choices on a stored problem, which is the transposed one if ``flipped``."""
     main = set(_read(folder, "campaigns", ["campaign_id"], purpose="main")["campaign_id"])
     names = _read(folder, "kernels", ["kernel_id", "name"])
@@ -78,7 +82,7 @@ def _of_problem(choices: Sequence[Choice], folder: Path, problem_id: int, flippe
             continue
         again = row["retake_us"] is not None and not math.isnan(row["retake_us"])
         time = row["retake_us"] if again else row["time_us"]
-        if row["status"] == "ok":
+        if row["status"] == "ok" and (row["decomposition"] != Decomposition.SPLIT_K_ATOMIC or not deterministic):
             (retaken if again else first).append(time)
         if row["kernel_id"] in configs:
             launch = Launch(Raster(row["raster"]), row["swizzle"], Decomposition(row["decomposition"]), row["splits"])

@@ -78,7 +78,7 @@ def space_pool(space: object, problem: Problem) -> Pool:
     return Pool(enumerate_configs(space=str(space), problem=problem))
 
 
-def listed_pool(entries: Sequence[object], problem: Problem) -> Pool:
+def listed_pool(entries: Sequence[object], problem: Problem, deterministic: bool = True) -> Pool:
     """Return a caller's own kernels, each once.
 
     Parameters
@@ -87,6 +87,8 @@ def listed_pool(entries: Sequence[object], problem: Problem) -> Pool:
         ``KernelConfig``, ``Candidate`` and procedural names in any mixture.
     problem
         Problem to serve.
+    deterministic
+        Leave out candidates whose results differ from run to run.
 
     Raises
     ------
@@ -97,7 +99,13 @@ def listed_pool(entries: Sequence[object], problem: Problem) -> Pool:
         raise InvalidCandidates("the list of candidates is empty; give at least one kernel, or None for the catalogue")
     listed = tuple(dict.fromkeys(_parse(position, entry) for position, entry in enumerate(entries)))
     configs = [e for e in listed if isinstance(e, KernelConfig) and e.dtype == problem.dtype]
-    candidates = [e for e in listed if isinstance(e, Candidate) and e.config.dtype == problem.dtype]
+    candidates = [
+        e
+        for e in listed
+        if isinstance(e, Candidate)
+        and e.config.dtype == problem.dtype
+        and (e.launch.deterministic or not deterministic)
+    ]
     fixed = None
     if candidates:
         fixed = col.from_candidates(candidates)
@@ -138,7 +146,10 @@ def _reason(entry: Entry, problem: Problem) -> str:
     config = entry.config if isinstance(entry, Candidate) else entry
     if isinstance(entry, KernelConfig) and entry.family == swap_family(problem.layout):
         entry = Candidate(entry, swapped=True)
-    return f"{config.name}: {check(entry, problem)[0].message}"
+    broken = check(entry, problem)
+    if not broken:  # the only other reason to leave a kernel out
+        return f"{config.name}: its atomic adds make results differ from run to run; deterministic=False allows that"
+    return f"{config.name}: {broken[0].message}"
 
 
 def _parse(position: int, entry: object) -> Entry:

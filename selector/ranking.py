@@ -38,6 +38,7 @@ def rank_candidates(
     hardware: Hardware,
     launches: bool = True,
     top: int = LAUNCH_TOP,
+    deterministic: bool = True,
 ) -> Ranking:
     """Score every kernel that fits a problem, and choose the launch of the best.
 
@@ -61,13 +62,15 @@ def rank_candidates(
         False leaves every kernel at its launch of stage 1.
     top
         Kernels that reach stage 2.
+    deterministic
+        False also ranks split-K with atomic adds, in stage 1.
 
     Returns
     -------
     Ranking
         One row per kernel that fits; none if nothing fits.
     """
-    candidates, row = ranked_candidates(configs, problem)
+    candidates, row = ranked_candidates(configs, problem, deterministic)
     if not len(row):
         return Ranking(candidates, row, np.empty(0))
     score = ranker.score(candidates, problem, hardware)

@@ -46,6 +46,7 @@ def select_kernel(
     candidates: Iterable[KernelConfig | Candidate | str] | None = None,
     model: str | Path | Ranker = "default",
     space: str | None = None,
+    deterministic: bool = True,
 ) -> Choice:
     """Pick the kernel and launch that should be fastest for D[m,n] = A[m,k] · B[k,n].
 
@@ -70,6 +71,9 @@ def select_kernel(
         Name of a shipped ranker, folder of a saved one (read once per process), or a ranker.
     space
         ``"paper"`` or ``"extended"``: choose from a whole search space instead, compiled or not.
+    deterministic
+        True takes only launches that give the same bits in every run. False also takes split-K whose partial sums are
+        added atomically: it can be faster where D is small and K long, but the last bits vary.
 
     Returns
     -------
@@ -98,7 +102,7 @@ def select_kernel(
     >>> choice.name.startswith("cutlass3x_sm90_tensorop_gemm_bf16_bf16_f32_")
     True
     """
-    return _ask(m, n, k, 1, layout, dtype, hardware, candidates, model, space)[0]
+    return _ask(m, n, k, 1, layout, dtype, hardware, candidates, model, space, deterministic)[0]
 
 
 def rank_kernels(
@@ -113,6 +117,7 @@ def rank_kernels(
     candidates: Iterable[KernelConfig | Candidate | str] | None = None,
     model: str | Path | Ranker = "default",
     space: str | None = None,
+    deterministic: bool = True,
 ) -> list[Choice]:
     """List the ``top_k`` kernels that should be fastest, best first, each with its best launch.
 
@@ -135,16 +140,16 @@ def rank_kernels(
         wanted = 0
     if wanted < 1:
         raise InvalidCandidates(f"top_k is {top_k!r}; it must be a whole number from 1")
-    return list(_ask(m, n, k, wanted, layout, dtype, hardware, candidates, model, space))
+    return list(_ask(m, n, k, wanted, layout, dtype, hardware, candidates, model, space, deterministic))
 
 
 def _ask(
     m: object, n: object, k: object, top_k: int, layout: object, dtype: object, hardware: object, candidates: object,
-    model: object, space: object,
+    model: object, space: object, deterministic: bool,
 ) -> tuple[Choice, ...]:  # fmt: skip
     """Answer from memory where the same was asked before."""
     entries = None if candidates is None else as_entries(candidates)
-    request = (m, n, k, top_k, layout, dtype, hardware, entries, model, space)
+    request = (m, n, k, top_k, layout, dtype, hardware, entries, model, space, deterministic)
     try:
         hash(request)
     except TypeError:
@@ -154,7 +159,7 @@ def _ask(
 
 def _answer(
     m: Any, n: Any, k: Any, top_k: int, layout: Any, dtype: Any, hardware: Any, entries: tuple[object, ...] | None,
-    model: Any, space: Any,
+    model: Any, space: Any, deterministic: bool,
 ) -> tuple[Choice, ...]:  # fmt: skip
     """Check the request, rank, and build the best ``top_k`` choices."""
     problem = Problem(m, n, k, layout, dtype)
@@ -163,12 +168,12 @@ def _answer(
         raise InvalidCandidates("candidates and space were both given; choose from one or the other")
     require_supported(problem)
     if entries is not None:
-        pool = listed_pool(entries, problem)
+        pool = listed_pool(entries, problem, deterministic)
     elif space is not None:
         pool = space_pool(space, problem)
     else:
         pool = shipped_pool(problem)
-    return tuple(_choices(pool, problem, gpu, _ranker(model), top_k))
+    return tuple(_choices(pool, problem, gpu, _ranker(model), top_k, deterministic))
 
 
 # Equal arguments of different types (True, 1, 1.0) are remembered apart, so that a wrong one is still refused.
@@ -184,7 +189,9 @@ def _ranker(model: object) -> Ranker:
     return cast("Ranker", model)
 
 
-def _choices(pool: Pool, problem: Problem, hardware: Hardware, ranker: Ranker, top_k: int) -> list[Choice]:
+def _choices(
+    pool: Pool, problem: Problem, hardware: Hardware, ranker: Ranker, top_k: int, deterministic: bool
+) -> list[Choice]:
     """Rank a pool and build its best choices.
 
     A problem with column-major D is ranked as the transposed one, which is the same computation: measurements are made
@@ -192,7 +199,7 @@ def _choices(pool: Pool, problem: Problem, hardware: Hardware, ranker: Ranker, t
     """
     turned = problem.layout[2] == "N"
     ranked = problem.transposed() if turned else problem
-    ranking = rank_candidates(ranker, pool.configs, ranked, hardware, top=top_k)
+    ranking = rank_candidates(ranker, pool.configs, ranked, hardware, top=top_k, deterministic=deterministic)
     candidates, score = ranking.candidates, ranking.score
     given = 0 if pool.fixed is None else col.size(pool.fixed)
     if pool.fixed is not None and given:

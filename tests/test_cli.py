@@ -70,6 +70,15 @@ def test_select_json_is_what_the_library_answers(call) -> None:  # type: ignore[
         assert entry["tile"] == [config.tile_m, config.tile_n, config.tile_k]
 
 
+def test_atomic_adds_are_allowed_on_request(call) -> None:  # type: ignore[no-untyped-def]
+    asked = ("select", 16, 48, 24896, "--json", "--top", 400)
+    listed = [json.loads(call(*asked, *more)[1])["choices"] for more in ((), ("--allow-nondeterministic",))]
+    assert all(entry["deterministic"] for entry in listed[0])
+    choices = rank_kernels(16, 48, 24896, top_k=400, deterministic=False)
+    assert [entry["launch"]["splits"] for entry in listed[1]] == [choice.launch.splits for choice in choices]
+    assert not all(entry["deterministic"] for entry in listed[1])
+
+
 def test_emit_writes_the_program(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     target = tmp_path / "kernel.cu"
     status, out, _ = call("select", 64, 4096, 4096, "--emit", target)

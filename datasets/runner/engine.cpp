@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kStateAlignment = 128;
 constexpr size_t kPad = 256;  // bytes behind each matrix, so that vector accesses of the last elements stay inside
 constexpr int kPlacements = 8;
+constexpr int kFirstDecompositions = 4;  // known to units that do not say how many they know
 constexpr size_t kPlacementBytes = (size_t{2} << 20) + (size_t{96} << 10);  // another page, and another place in it
 
 Status volatile* map_status(std::string const& path) {
@@ -128,7 +129,9 @@ int Engine::load_unit(char const* path) {
   if (unit == nullptr || unit->abi_version != CR_ABI_VERSION) {
     throw Failure(Code::kFailed, std::string(path) + " speaks another version of kernel_abi.h");
   }
+  auto const decompositions = reinterpret_cast<CrDecompositionsFn>(dlsym(handle, "cr_decompositions"));
   units_.push_back(unit);
+  decompositions_.push_back(decompositions != nullptr ? decompositions() : kFirstDecompositions);
   publish();
   return static_cast<int>(units_.size()) - 1;
 }
@@ -220,6 +223,10 @@ void Engine::add(Candidate const* candidates, int count, int32_t* statuses) {
     if (c.index < 0 || c.index >= owner.count) throw Failure(Code::kFailed, "no such kernel in the unit");
     kernels[i] = &owner.kernels[c.index];
     launches[i] = {c.raster, c.swizzle, c.decomposition, c.splits};
+    if (c.decomposition >= decompositions_[c.unit]) {
+      statuses[i] = CR_REFUSED;
+      continue;
+    }
     host_progress(i);  // whom to blame if the host crashes
     CrGemm const shape = gemm(c.swapped != 0);
     size_t const bytes = kernels[i]->workspace_bytes(&shape, &launches[i]);

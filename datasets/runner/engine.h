@@ -120,6 +120,7 @@ class Engine {
   cudaStream_t stream_ = nullptr;
   int sm_count_ = 0;
   std::vector<CrUnit const*> units_;
+  std::vector<int> decompositions_;  // how many each unit knows
 
   int m_ = 0, n_ = 0, k_ = 0, placement_ = 0;
   std::string layout_;

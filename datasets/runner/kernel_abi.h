@@ -11,6 +11,9 @@ extern "C" {
 
 enum { CR_ABI_VERSION = 1 };
 
+// Decompositions that a launch can ask for.
+enum { CR_DECOMPOSITIONS = 5 };
+
 // Outcome of preparing or launching one candidate. Numbers are stored in measurement rows.
 enum CrStatus { CR_OK = 0, CR_REFUSED = 1, CR_LAUNCH_FAILED = 2 };
 
@@ -27,7 +30,8 @@ struct CrGemm {
 };
 
 // Choices made at run time. raster: 0 heuristic, 1 along M, 2 along N. swizzle: 1, 2, 4, 8.
-// decomposition (Stream-K kernels only): 0 heuristic, 1 data parallel, 2 split-K, 3 Stream-K. splits >= 1.
+// decomposition (Stream-K kernels only): 0 heuristic, 1 data parallel, 2 split-K, 3 Stream-K, 4 split-K whose partial
+// sums are added in any order. splits >= 1.
 struct CrLaunch {
   int32_t raster, swizzle, decomposition, splits;
 };
@@ -52,8 +56,12 @@ struct CrUnit {
   struct CrKernel const* kernels;
 };
 
-// The one exported symbol.
+// The exported symbol `cr_unit`.
 typedef struct CrUnit const* (*CrUnitFn)(void);
+
+// The exported symbol `cr_decompositions`: how many decompositions the unit knows. A unit without it knows the first
+// four and takes any other for the heuristic, so it must not be given one.
+typedef int32_t (*CrDecompositionsFn)(void);
 
 #ifdef __cplusplus
 }

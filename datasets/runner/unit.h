@@ -87,11 +87,14 @@ struct Entry {
                                                         : Raster::Heuristic;
     if constexpr (kStreamK) {
       using Mode = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::DecompositionMode;
+      using Reduction = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::ReductionMode;
+      bool const any_order = launch->decomposition == 4;
       args.scheduler.splits = launch->splits;
-      args.scheduler.decomposition_mode = launch->decomposition == 1   ? Mode::DataParallel
-                                          : launch->decomposition == 2 ? Mode::SplitK
-                                          : launch->decomposition == 3 ? Mode::StreamK
-                                                                       : Mode::Heuristic;
+      args.scheduler.decomposition_mode = launch->decomposition == 1                ? Mode::DataParallel
+                                          : launch->decomposition == 2 || any_order ? Mode::SplitK
+                                          : launch->decomposition == 3              ? Mode::StreamK
+                                                                                    : Mode::Heuristic;
+      args.scheduler.reduction_mode = any_order ? Reduction::Nondeterministic : Reduction::Deterministic;
     }
     return args;
   }
@@ -102,6 +105,7 @@ struct Entry {
 
   static int32_t prepare(CrGemm const* gemm, CrLaunch const* launch, void* memory) {
     if (clusters() == 0) return CR_REFUSED;
+    if (launch->decomposition < 0 || launch->decomposition >= CR_DECOMPOSITIONS) return CR_REFUSED;
     if (!kStreamK && (launch->decomposition != 0 || launch->splits != 1)) return CR_REFUSED;
     State* state = new (memory) State{};
     state->arguments = arguments(gemm, launch);
@@ -197,3 +201,6 @@ CrKernel entry(char const* name) {
 }
 
 }  // namespace sm90
+
+// A unit is one translation unit, so this is defined once.
+extern "C" __attribute__((visibility("default"))) int32_t cr_decompositions() { return CR_DECOMPOSITIONS; }

@@ -111,6 +111,17 @@ def test_records_are_cut_into_launches(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
+def test_a_unit_is_not_given_a_decomposition_that_it_does_not_know(meter: Meter) -> None:
+    # The unit does not export cr_decompositions, as all units did before there were more than four.
+    meter.engine.set_problem(64, 64, 64, "TNT", 1)
+    places = meter.engine.open_kernels(["good"] * 5)
+    items = np.zeros(5, dtype=ITEM)
+    items["unit"], items["index"], items["decomposition"] = places[:, 0], places[:, 1], range(5)
+    items["swizzle"] = items["splits"] = 1
+    assert meter.engine.add(items).tolist() == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("layout", FAMILIES)
 def test_reference_and_cublaslt_in_every_layout(meter: Meter, layout: str) -> None:
     engine = meter.engine

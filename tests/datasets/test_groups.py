@@ -2,11 +2,21 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from tables_example import BASELINES, CAMPAIGN, ROWS, make_manifest, make_plan, make_tables, row
+from tables_example import BASELINES, CAMPAIGN, PROBLEMS, ROWS, make_manifest, make_plan, make_tables, row
 
 from cutlass_ranker.datasets import groups
 from cutlass_ranker.datasets.merging import merge_campaign
-from cutlass_ranker.generator import CANDIDATE_COLUMNS, DataError, Problem
+from cutlass_ranker.datasets.tables import Tables
+from cutlass_ranker.generator import (
+    CANDIDATE_COLUMNS,
+    DataError,
+    Epilogue,
+    KernelConfig,
+    Problem,
+    Schedule,
+    Scheduler,
+)
+from cutlass_ranker.generator import columns as col
 
 
 def test_groups_by_hand():
@@ -57,3 +67,27 @@ def test_below_floor_and_repeats_stay_out_and_newer_main_rows_win():
     tables = merge_campaign(tables, plan, newer, BASELINES, make_manifest(plan), CAMPAIGN)
     # Kernel 2: the newer retake. Kernel 1: the older row has a retake, the newer has none.
     assert groups(tables, "train")[0].time_us.tolist() == [16.0, 13.0]
+
+
+def test_atomic_splits_are_candidates_only_when_asked_for():
+    stream_k = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K)
+    shapes = pd.DataFrame([(256, 256, 16384, "TNT", "paper", "eval")], columns=PROBLEMS.columns)
+    plan = make_plan("long k", col.from_configs([stream_k]), shapes)
+    rows = pd.DataFrame(
+        [
+            row(0, 0, 20.0, retake_us=20.0),
+            row(0, 0, 15.0, retake_us=15.0, decomposition=2, splits=8),
+            row(0, 0, 9.0, retake_us=9.0, decomposition=4, splits=8),
+            row(0, 0, 8.0, retake_us=8.0, decomposition=4, splits=32),
+        ]
+    )
+    tables = merge_campaign(Tables(), plan, rows, BASELINES, make_manifest(plan), CAMPAIGN)
+    (group,) = groups(tables)
+    assert group.columns["decomposition"].tolist() == [0, 2]
+    assert group.oracle_us == 15.0
+    (group,) = groups(tables, deterministic=False)
+    assert group.columns["splits"].tolist() == [1, 8, 8, 32]
+    assert group.oracle_us == 8.0
+    # Each way to split is ranked as a kernel of its own.
+    assert group.ranked_first.all()
+    assert len(set(group.variant.tolist())) == 4

@@ -93,6 +93,19 @@ def test_first_pass_holds_the_splits_worth_a_look(made):
     assert set(split["decomposition"]) == {int(Decomposition.SPLIT_K)}
 
 
+def test_atomic_splits_are_planned_only_when_asked_for(made):
+    every = plan.make_plan("test", KERNELS, PROBLEMS, PICKS, seed=3, deterministic=False).candidates
+    atomic = every["decomposition"] == Decomposition.SPLIT_K_ATOMIC
+    pd.testing.assert_frame_equal(every[~atomic].reset_index(drop=True), made.candidates)
+    # As above; 4 tiles of 128 k-tiles take 32 slices of 4 k-tiles each.
+    found = {key: sorted(rows["splits"]) for key, rows in every[atomic].groupby(["problem_id", "kernel_id"])}
+    assert found == {
+        (problem, kernel): splits
+        for problem, splits in ((1, [4, 8, 16, 24, 32]), (2, [4]), (3, [4]))
+        for kernel in (6, 7)
+    }
+
+
 def test_guards_apply():
     one = PROBLEMS.iloc[[0]].assign(M=4096, N=48, K=512)
     made = plan.make_plan("g", KERNELS, one, PICKS.iloc[:0])

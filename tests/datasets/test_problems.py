@@ -121,11 +121,10 @@ def test_leaks_look_at_the_same_computation_in_another_layout():
         (32, 20000, 4096, "TTT", "train"),
         (48, 20000, 4096, "TNT", "train"),
         (56, 20000, 4096, "TNT", "train"),
-        (48, 20000, 4096, "TTT", "neither"),
         (20000, 48, 4096, "NNN", "train"),
     )
     found = problems.leaks(table)
-    assert set(found) == {1, 2, 5}
+    assert set(found) == {1, 2, 4}
     assert found[2] == ((48, 20000, 4096), (32, 20000, 4096))
     # Without the evaluation problem nothing is wrong; DeepBench's own shapes are held out even so.
     assert problems.leaks(table[1:]) == {}

@@ -1,6 +1,7 @@
 """A small synthetic data set, and hand-made groups."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -138,6 +139,70 @@ def synthetic_tables() -> Tables:
                 {"campaign_id": 1, "name": "again", "purpose": "repeat", **CAMPAIGN},
             ]
         ),
+    )
+
+
+@pytest.fixture(scope="session")
+def with_gap() -> Callable[..., Tables]:
+    """A function that adds a gap campaign to tables."""
+    return _with_gap
+
+
+@pytest.fixture(scope="session")
+def with_campaigns() -> Callable[..., Tables]:
+    """A function that adds copies of the main campaign to tables."""
+    return _with_campaigns
+
+
+def _with_gap(tables: Tables, rows: list[tuple[int, int, str, float, float]]) -> Tables:
+    """Add a gap campaign of rows (problem, kernel, status, time, retake), and kernels 500.. that no campaign had."""
+    extra = tables.kernels.head(6).assign(kernel_id=np.arange(500, 506), name=[f"drawn{i}" for i in range(6)])
+    campaign = tables.campaigns.iloc[[0]].assign(
+        campaign_id=7, name="gap", purpose="gap", started="2026-12-02T00:00:00Z"
+    )
+    measured = pd.DataFrame(rows, columns=["problem_id", "kernel_id", "status", "time_us", "retake_us"])
+    measured = measured.assign(
+        raster=0,
+        swizzle=1,
+        decomposition=0,
+        splits=1,
+        swapped=0,
+        graph_us=np.nan,
+        spread=0.01,
+        launches=10,
+        probe_ratio=1.0,
+        campaign_id=7,
+    )
+    return replace(
+        tables,
+        kernels=pd.concat([tables.kernels, extra], ignore_index=True),
+        campaigns=pd.concat([tables.campaigns, campaign], ignore_index=True),
+        measurements=pd.concat([tables.measurements, measured], ignore_index=True),
+    )
+
+
+def _with_campaigns(tables: Tables, added: list[tuple[str, str, str, str, float]], retakes: bool = True) -> Tables:
+    """Copy the evaluation rows of the main campaign into others: name, purpose, operands, mode, time factor.
+
+    The factor applies to the fastest half of a problem's candidates; the others keep their times.
+    """
+    main = tables.measurements.query("campaign_id == 0 and status == 'ok' and problem_id < 3")
+    fast = main["time_us"] <= main.groupby("problem_id")["time_us"].transform("median")
+    campaigns, rows = [tables.campaigns.assign(mode="offline")], [tables.measurements]
+    for number, (name, purpose, operands, mode, factor) in enumerate(added, start=10):
+        campaigns.append(
+            tables.campaigns.iloc[[0]].assign(
+                campaign_id=number, name=name, purpose=purpose, operands=operands, mode=mode
+            )
+        )
+        scaled = {column: main[column] * np.where(fast, factor, 1.0) for column in ("time_us", "retake_us")}
+        rows.append(main.assign(campaign_id=number, **scaled))
+        if not retakes:
+            rows[-1] = rows[-1].assign(retake_us=np.nan)
+    return replace(
+        tables,
+        campaigns=pd.concat(campaigns, ignore_index=True),
+        measurements=pd.concat(rows, ignore_index=True),
     )
 
 

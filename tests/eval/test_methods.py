@@ -18,9 +18,24 @@ from cutlass_ranker.eval import (
     evaluate,
     propose,
 )
+from cutlass_ranker.eval.methods import proposals_of
 from cutlass_ranker.features import get_hardware
-from cutlass_ranker.generator import Columns, Epilogue, KernelConfig, Launch, Problem, Raster, Schedule
+from cutlass_ranker.generator import (
+    CONFIG_COLUMNS,
+    Columns,
+    Decomposition,
+    Epilogue,
+    KernelConfig,
+    Launch,
+    Problem,
+    Raster,
+    Schedule,
+    Scheduler,
+    ranked_candidates,
+)
+from cutlass_ranker.generator.columns import candidate_at, size
 from cutlass_ranker.models.validation import choose
+from cutlass_ranker.selector import rank_kernels
 
 H200 = get_hardware("h200")
 PINGPONG = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.PINGPONG, Epilogue.TMA)
@@ -108,6 +123,84 @@ def test_first_proposal_is_the_choice_that_models_are_validated_by(synthetic_tab
         assert rows[0] == choose(scores, group)
         kernels = list(zip(group.kernel_id[rows], group.columns["swapped"][rows], strict=True))
         assert len(set(kernels)) == 5
+
+
+def test_a_kernel_is_proposed_once_with_its_best_split(make_group: MakeGroup):
+    # 64x64x16384 on 64x64x128 tiles: one tile and 128 k-tiles, so splits are worth a look and ranked beside the kernel.
+    stream_k = KernelConfig(128, 64, 128, 1, 1, 3, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K)
+    split = {count: Launch(decomposition=Decomposition.SPLIT_K, splits=count) for count in (4, 8)}
+    group = make_group(
+        [
+            (stream_k, Launch(), False, 30.0),
+            (stream_k, split[4], False, 12.0),
+            (stream_k, split[8], False, 10.0),
+            (PLAIN, Launch(), False, 20.0),
+        ],
+        problem=Problem(64, 64, 16384),
+    )
+    assert group.ranked_first.all()
+
+    class BySplits:
+        name = "splits"
+        feature_set = "none"
+
+        def score(self, columns: Columns, problem: Problem, hardware: object) -> np.ndarray:
+            return np.where(columns["tile_m"] == 64, 0.5, columns["splits"] / 8.0)
+
+    rows, gaps = proposals_of(BySplits(), group, H200, k=4)
+    # Scores 1/8, 1/2, 1 of the Stream-K kernel, 1/2 of the plain one.
+    assert rows.tolist() == [2, 3]
+    assert gaps == pytest.approx([0.0, 0.5])
+
+
+def test_column_major_output_is_ranked_as_the_transposed_problem(make_group: MakeGroup):
+    seen = []
+
+    class Watching:
+        name = "watching"
+        feature_set = "none"
+
+        def score(self, columns: Columns, problem: Problem, hardware: object) -> np.ndarray:
+            seen.append((problem, columns["swapped"].tolist()))
+            return columns["swapped"].astype(float)
+
+    own = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.PINGPONG, Epilogue.TMA, family="TNN")
+    group = make_group(
+        [(own, Launch(), False, 10.0), (replace(own, family="TNT"), Launch(), True, 20.0)],
+        problem=Problem(512, 2048, 1024, "TNN"),
+    )
+    assert propose(Watching(), group, H200, k=2).tolist() == [0, 1]
+    # TNN with M = 512, N = 2048 is TNT with M = 2048, N = 512, for which the TNN kernel is the swapped one.
+    assert seen[0] == (Problem(2048, 512, 1024, "TNT"), [1, 0])
+    assert group.columns["swapped"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("layout", ["TNT", "TNN"])
+@pytest.mark.parametrize(("m", "n", "k"), [(2048, 1024, 4096), (64, 256, 16384), (16, 4096, 4096)])
+def test_proposals_are_what_the_selector_deploys(
+    make_group: MakeGroup, synthetic_tables: Tables, m: int, n: int, k: int, layout: str
+):
+    class Scattered:
+        """Scores that no two kernels share and that launches do not change, splits excepted."""
+
+        name = "scattered"
+        feature_set = "none"
+
+        def score(self, columns: Columns, problem: Problem, hardware: object) -> np.ndarray:
+            keys = ("tile_m", "tile_n", "cluster_m", "schedule", "epilogue", "swapped", "splits")
+            return np.sin(sum((i + 1.7) * columns[name] for i, name in enumerate(keys)) * (problem.m + 0.3))
+
+    problem = Problem(m, n, k, layout)
+    configs = {name: synthetic_tables.kernels[name].to_numpy(dtype=np.int32) for name in CONFIG_COLUMNS}
+    found, _ = ranked_candidates(configs, problem)
+    listed = [candidate_at(found, row, problem.dtype) for row in range(size(found))]
+    group = make_group([(c.config, c.launch, c.swapped, 10.0 + i) for i, c in enumerate(listed)], problem=problem)
+    choices = rank_kernels(
+        m, n, k, top_k=8, layout=layout, candidates=list(dict.fromkeys(c.config for c in listed)), model=Scattered()
+    )
+    rows = propose(Scattered(), group, H200, k=8)
+    deployed = [(c.config, c.launch.splits, c.swapped) for c in (listed[row] for row in rows)]
+    assert deployed == [(c.config, c.launch.splits, c.swapped) for c in choices]
 
 
 def variants_of(tables: Tables, rows: list[tuple[int, ...]]) -> NvmmhVariants:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutlass_ranker.eval import best_of_k_regret, bootstrap, harmonic_mean, regret, score_pick, speedup, summarise
+from cutlass_ranker.eval.metrics import best_of_k_summary, spearman
 
 TIMES = st.lists(st.floats(0.5, 1e4), min_size=1, max_size=20)
 
@@ -100,6 +101,43 @@ def test_speedup_by_hand():
     assert (result["min"], result["max"]) == (0.5, 4.0)
     low, high = result["ci"]
     assert 0.5 <= low < math.sqrt(2) < high <= 4.0
+
+
+def test_half_a_per_cent_is_a_tie():
+    # Ratios 1.006 win, 1.005 and 1/1.005 tie, 1 tie, 1/1.006 loses. Faster by any amount: the first two.
+    result = speedup([1.006, 1.005, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.005, 1.006])
+    assert (result["wins"], result["ties"], result["losses"]) == (1, 3, 1)
+    assert (result["win_rate"], result["tie_rate"], result["loss_rate"]) == pytest.approx((0.2, 0.6, 0.2))
+    assert result["faster_rate"] == pytest.approx(0.4)
+
+
+def test_layouts_of_a_shape_count_once_in_the_interval():
+    once = speedup([1.0, 2.0, 3.0], [1.0, 1.0, 1.0])
+    copied = speedup([1.0, 2.0, 3.0] * 4, [1.0] * 12, clusters=[0, 1, 2] * 4)
+    assert copied["ci"] == pytest.approx(once["ci"])
+    assert bootstrap(rows(0.1, 0.2, 0.4, 0.1, 0.2, 0.4), clusters=[0, 1, 2, 0, 1, 2])["mean_regret"] == pytest.approx(
+        bootstrap(rows(0.1, 0.2, 0.4))["mean_regret"]
+    )
+
+
+def test_best_of_k_summary_by_hand():
+    # 0, 0.01, 0.05, 0.1 and one without a proposal: mean 0.04, median 0.03, 2 of 4 within 1%, 3 of 4 within 5%.
+    summary = best_of_k_summary(np.array([0.0, 0.01, np.nan, 0.05, 0.1]))
+    assert summary["mean_regret"] == pytest.approx(0.04)
+    assert summary["median_regret"] == pytest.approx(0.03)
+    assert (summary["within_1"], summary["within_5"], summary["groups"]) == (0.5, 0.75, 4)
+    low, high = summary["ci"]["within_1"]
+    assert (low, high) == (0.0, 1.0)
+    assert best_of_k_summary(np.array([np.nan])) == {}
+
+
+def test_spearman_by_hand():
+    # Ranks 1 2 3 4 and 1 3 2 4: 1 - 6 · 2 / (4 · 15) = 0.8.
+    assert spearman([1.0, 5.0, 9.0, 90.0], [1.0, 4.0, 2.0, 7.0]) == pytest.approx(0.8)
+    # Ties: ranks 1.5 1.5 3 against 1 2 3: covariance 1.5, variances 1.5 and 2 -> 1.5 / sqrt(3).
+    assert spearman([1.0, 1.0, 2.0], [1.0, 2.0, 3.0]) == pytest.approx(1.5 / math.sqrt(3))
+    assert math.isnan(spearman([1.0, 1.0], [1.0, 2.0]))
+    assert math.isnan(spearman([], []))
 
 
 def test_speedup_without_common_problems():

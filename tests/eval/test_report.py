@@ -20,10 +20,18 @@ STATISTICS = {
 BASELINES = {"nvmmh_mean", "nvmmh_best", "cublaslt_first", "cublaslt_best", "static_best"}
 
 
+class Calibrated:
+    """Expects that a unit of score costs a tenth."""
+
+    def relative_speed(self, gap: np.ndarray, problem: Problem) -> np.ndarray:
+        return 0.95 - 0.1 * np.minimum(gap, 5.0)
+
+
 class PreferTile:
     """A ranker that likes tiles near a size."""
 
     feature_set = "none"
+    calibration = Calibrated()
 
     def __init__(self, name: str, area: float) -> None:
         self.name = name
@@ -95,14 +103,115 @@ def test_slices_and_noise(report):
     # small M: 64, 16, 32; long K: 32x128x8192 only (4096 < 4 * 2056); large: the first two and PTXBench's;
     # skinny: 2056x136 and 512x8192; ragged: 2056x136
     assert counts == {
-        "small_m": 3, "long_k": 1, "large": 3, "skinny": 2, "ragged": 1,
-        "source:deepbench": 5, "source:paper": 3, "source:ptxbench": 1,
+        "small_m": 3, "long_k": 1, "large": 3, "skinny": 2, "ragged": 1, "aligned": 7,
+        "source:deepbench": 5, "source:paper": 3, "source:ptxbench": 1, "deepbench_random": 5,
     }  # fmt: skip
     # The repeat is 1% slower than the first pass, and every spread is 1.1%.
     assert data["noise"]["repeat"] == pytest.approx(0.01, abs=1e-4)
     assert data["noise"]["spread"] == pytest.approx(0.011, abs=1e-6)
     assert data["noise"]["oracles_retaken"] == 1.0
     assert data["provenance"]["campaigns"][0]["rows"]["hang"] == 1
+
+
+def test_ceiling_and_best_of_k_by_slice(report, synthetic_tables):
+    data, _ = report
+    cublas = synthetic_tables.baselines.query("method == 'cublaslt_best'").set_index("problem_id")["time_us"]
+    ratios = [
+        cublas[group.problem_id] / group.oracle_us
+        for group in groups(synthetic_tables, split="eval")
+        if group.problem.m <= 64
+    ]
+    part = data["regimes"]["small_m"]
+    assert part["ceiling"]["cublaslt_best"]["geomean"] == pytest.approx(np.exp(np.mean(np.log(ratios))), rel=1e-5)
+    assert part["ceiling"]["cublaslt_best"]["problems"] == 3
+    # The first proposal is the pick.
+    assert part["best_of_k"]["1"]["mean_regret"] == part["methods"]["xgboost"]["mean_regret"]
+    for name in ("nvmmh_best", "cublaslt_best"):
+        everywhere = data["ceiling"][name]
+        assert everywhere["geomean"] >= data["speedup"][name]["geomean"]
+        assert everywhere["wins"] + everywhere["ties"] + everywhere["losses"] == everywhere["problems"]
+    # What the catalogue lacks: the problems where cuBLASLt's best beats every candidate by most.
+    behind = [group.oracle_us / cublas[group.problem_id] for group in groups(synthetic_tables, split="eval")]
+    expected = sorted((ratio for ratio in behind if ratio > 1), reverse=True)
+    assert [row["ratio"] for row in data["lacking"]] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_papers_numbers_stand_beside_ours(report):
+    data, out = report
+    assert data["published"]["groups"] == 3
+    rows = {row["title"]: row for row in data["published"]["regrets"]}
+    # The table of arXiv 2609.35587: mean 6.2%, median 2.6%, within 1% 36.8%, within 5% 63.2%, top-1 27.9%.
+    mlp = rows["MLP, full features"]
+    assert [mlp[key] for key in ("mean_regret", "median_regret", "within_1", "within_5", "top1")] == [
+        0.062, 0.026, 0.368, 0.632, 0.279,
+    ]  # fmt: skip
+    assert mlp["measured"]["mean_regret"] == data["regimes"]["source:paper"]["methods"]["mlp"]["mean_regret"]
+    assert rows["ridge, full features"]["measured"] is None
+    html = (out / "report.html").read_text()
+    assert "arXiv 2609.35587" in html
+    deepbench = data["published"]["speedups"][1]
+    assert (deepbench["geomean"], deepbench["win_rate"]) == (1.12, 0.96)
+    assert deepbench["measured"]["problems"] == data["regimes"]["source:deepbench"]["speedup"]["nvmmh_best"]["problems"]
+
+
+def test_worst_problems_have_reasons(report):
+    data, out = report
+    regrets = [row["methods"]["xgboost"]["regret"] for row in data["problems"]]
+    assert [row["regret"] for row in data["worst"]] == sorted(regrets, reverse=True)
+    html = (out / "report.html").read_text()
+    for row in data["worst"]:
+        assert row["reason"]["sentence"] in html
+        assert (row["pick"] == row["oracle"]) == (not row["reason"]["knobs"])
+
+
+def test_calibration_is_reported(report):
+    data, _ = report
+    picks = data["calibration"]["xgboost"]["picks"]
+    # The gap of a pick is 0, so 5% is expected of each.
+    assert picks["predicted"] == pytest.approx(0.05)
+    assert picks["found"] == data["methods"]["xgboost"]["mean_regret"]
+    assert picks["ece"] == pytest.approx(abs(picks["found"] - 0.05), rel=1e-4)
+
+
+def test_layouts_are_slices(synthetic_tables, tmp_path):
+    problems = synthetic_tables.problems.copy()
+    # Two problems with column-major D; their TNT and TNN kernels have exchanged roles.
+    turned = problems["problem_id"].isin([0, 1])
+    problems.loc[turned, ["M", "N"]] = problems.loc[turned, ["N", "M"]].to_numpy()
+    problems.loc[turned, "layout"] = "TNN"
+    rows = synthetic_tables.measurements.copy()
+    rows.loc[rows["problem_id"].isin([0, 1]), "swapped"] ^= 1
+    straight = make_report(tmp_path / "a", synthetic_tables, RANKERS)
+    data = make_report(tmp_path / "b", replace(synthetic_tables, problems=problems, measurements=rows), RANKERS)
+    assert {key: data["regimes"][key]["groups"] for key in ("layout:TNN", "layout:TNT")} == {
+        "layout:TNN": 2, "layout:TNT": 6,
+    }  # fmt: skip
+    # Ranked as the transposed problem, every pick stays what it was.
+    assert data["methods"]["mlp"] == straight["methods"]["mlp"]
+    assert data["methods"]["xgboost"] == straight["methods"]["xgboost"]
+    assert data["methods"]["analytic"] == straight["methods"]["analytic"]
+
+
+def test_studies_are_reported_where_they_were_made(report, synthetic_tables, with_gap, with_campaigns, tmp_path):
+    without, out = report
+    assert (without["modes"], without["catalogue_gap"]) == ([], [])
+    assert "whole space" not in (out / "report.html").read_text()
+    tables = with_gap(synthetic_tables, [(0, 0, "ok", 10.0, np.nan), (0, 500, "ok", 8.0, np.nan)])
+    tables = with_campaigns(
+        tables, [("cold", "study", "cold", "offline", 1.0), ("idle", "study", "cold", "server", 1.0)]
+    )
+    data = make_report(tmp_path, tables, RANKERS)
+    assert [(row["m"], row["sampled"], row["gain"]) for row in data["catalogue_gap"]] == [(2048, 1, 0.25)]
+    assert [(row["first"], row["second"]) for row in data["modes"]] == [
+        ("earlier main campaigns", "cold, offline"),
+        ("cold, offline", "cold, server"),
+    ]
+    # Neither campaign is one that the rankers are evaluated on.
+    assert data["methods"] == without["methods"]
+    html = (tmp_path / "report.html").read_text()
+    assert "drawn0" in html
+    assert '<td>cold, offline</td><td class="left">cold, server</td>' in html
+    assert "| cold, offline | cold, server |" in (tmp_path / "report.md").read_text()
 
 
 def test_regimes_of_a_problem():
@@ -117,7 +226,7 @@ def test_same_data_give_the_same_bytes(report, synthetic_tables, tmp_path):
     _, out = report
     make_report(tmp_path, synthetic_tables, RANKERS)
     written = sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())
-    assert len(written) == 8
+    assert len(written) == 10
     for path in written:
         assert (tmp_path / path).read_bytes() == (out / path).read_bytes(), path
 
@@ -131,13 +240,13 @@ def test_html_carries_the_numbers_and_everything_it_needs(report):
         assert f"{100 * method['mean_regret']:.1f}%".replace("-", "−") in row.group(1)
     assert "8192×7168×5120" in html
     assert not re.search(r'(src|href)="(?!data:|#)', html)
-    assert html.count("data:image/svg+xml;base64,") == 5
+    assert html.count("data:image/svg+xml;base64,") == 7
 
 
 def test_markdown_tables_are_well_formed(report):
     _, out = report
     blocks = re.findall(r"(?:^\|.*\|[ ]*$\n?)+", (out / "report.md").read_text(), re.MULTILINE)
-    assert len(blocks) == 6
+    assert len(blocks) == 10
     for block in blocks:
         lines = block.strip().splitlines()
         assert len({line.count("|") for line in lines}) == 1, lines[0]

@@ -112,8 +112,10 @@ def test_split_k_by_hand():
     work = one(256, 256, 16384, Launch(decomposition=Decomposition.SPLIT_K, splits=5))
     assert work == {
         "splits": 5, "stream": 0, "stream_tiles": 0, "units": 20, "waves": 1, "k_tiles_per_unit": 52,
-        "critical_k_tiles": 52, "partial_tiles": 16, "barrier_bytes": 32,
+        "critical_k_tiles": 52, "partial_tiles": 16, "atomic": 0, "barrier_bytes": 32,
     }  # fmt: skip
+    # The order of adding does not change who computes what.
+    assert one(256, 256, 16384, Launch(decomposition=Decomposition.SPLIT_K_ATOMIC, splits=5)) == work | {"atomic": 1}
 
 
 def test_stream_k_by_hand():

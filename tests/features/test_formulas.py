@@ -222,6 +222,23 @@ def test_split_k_traffic():
     assert 2 ** whole["log2_sm_time"] - 2 ** split["log2_sm_time"] == pytest.approx(192 * step, rel=1e-3)
 
 
+def test_atomic_split_k_takes_three_turns():
+    # 256×256×16384 on 128×128×64: 16 slices of each of 4 tiles wait 16 latencies in turn, 3 in any order; 14 of a
+    # tile's 15 partial sums of 64 KiB are added: 3.5 MiB at 16 B/clock and SM. Everything else is the same.
+    kernel = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K)
+    problem = Problem(256, 256, 16384)
+    kinds = Decomposition.SPLIT_K, Decomposition.SPLIT_K_ATOMIC
+    turns, atomic = (features(Candidate(kernel, Launch(decomposition=kind, splits=16)), problem) for kind in kinds)
+    assert {name for name in turns if turns[name] != atomic[name]} == {"log2_time", "log2_over_roofline"}
+    assert atomic["decomposition=split_k"] == 1
+    # Two tiles read each operand panel: the first from DRAM, the second from L2.
+    latency = 0.3e-6 + 0.5e-6 * 0.5
+    saved = 13 * latency - 3.5 * MIB / (16 * 1.755e9 * 132)
+    assert 2 ** turns["log2_time"] - 2 ** atomic["log2_time"] == pytest.approx(saved, rel=1e-3)
+    two = [features(Candidate(kernel, Launch(decomposition=kind, splits=2)), problem) for kind in kinds]
+    assert two[0] == two[1]
+
+
 @pytest.mark.parametrize(
     ("schedule", "tile", "accumulators", "budget", "spilled"),
     [

@@ -50,12 +50,20 @@ def test_source_carries_config_launch_and_problem() -> None:
         "RasterOrderOptions::AlongM;",
         "splits = 8;",
         "DecompositionMode::SplitK;",
+        "ReductionMode::Deterministic;",
         "kSwapped = true",
         "LayoutD = cutlass::layout::ColumnMajor",
         "int m = 16, n = 4096, k = 8192;",
     ):
         assert part in text, part
     assert not re.search(r"\$\{|\$\w", text.replace("$CUTLASS/", "")), "a placeholder was left"
+
+
+def test_source_of_atomic_split_k() -> None:
+    launch = Launch(decomposition=Decomposition.SPLIT_K_ATOMIC, splits=32)
+    text = emit_source(Candidate(STREAM_K, launch, swapped=True))
+    for part in ("splits = 32;", "DecompositionMode::SplitK;", "ReductionMode::Nondeterministic;"):
+        assert part in text, part
 
 
 def test_source_without_c_and_without_stream_k() -> None:

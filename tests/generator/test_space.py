@@ -13,13 +13,19 @@ import pytest
 from cutlass_ranker.generator import (
     CONFIG_COLUMNS,
     DTYPES,
+    Decomposition,
+    Epilogue,
     InvalidConfig,
+    KernelConfig,
     Problem,
+    Schedule,
+    Scheduler,
     UnsupportedProblem,
     candidates_for,
     effective_launch,
     enumerate_configs,
     enumerate_launches,
+    ranked_candidates,
     valid_mask,
 )
 from cutlass_ranker.generator import columns as col
@@ -144,3 +150,48 @@ def test_splits_keep_two_k_tiles() -> None:
     split = columns["splits"] > 1
     assert (-(-1024 // columns["tile_k"][split]) >= 2 * columns["splits"][split]).all()
     assert set(columns["splits"][split].tolist()) == {2, 4, 8, 16}
+
+
+def stream_k(tile_n: int, tile_k: int, cluster_n: int = 1, family: str = "TNT") -> KernelConfig:
+    return KernelConfig(
+        128, tile_n, tile_k, 1, cluster_n, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K, family
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "splits", "atomic"),
+    [
+        # One tile of ceil(24896/128) = 195 k-tiles: 4 k-tiles a slice leave at most 48 slices.
+        ((16, 48, 24896), stream_k(16, 128, family="TNN"), [2, 4, 8, 16], [4, 8, 16, 24, 32, 48]),
+        # The same of 389 k-tiles; a cluster of four N-tiles makes 4 tiles of it, 66 slices at most.
+        ((16, 48, 24896), stream_k(16, 64, 4, "TNN"), [2, 4, 8, 16], [4, 8, 16, 24, 32, 48, 64]),
+        # 8 x 4 = 32 tiles: 8 slices are 256 units, 264 the most.
+        ((1024, 512, 65536), stream_k(128, 64), [2, 4, 8], [4, 8]),
+        # 10 x 9 = 90 tiles are too many, 16 k-tiles too few for more than 4 slices.
+        ((1280, 1152, 65536), stream_k(128, 64), [], []),
+        ((128, 128, 1024), stream_k(128, 64), [2, 4], [4]),
+    ],
+)
+def test_splits_worth_a_look_by_hand(
+    shape: tuple[int, int, int], kernel: KernelConfig, splits: list[int], atomic: list[int]
+) -> None:
+    configs, problem = col.from_configs([kernel]), Problem(*shape)
+    asked, _ = ranked_candidates(configs, problem)
+    assert asked["splits"].tolist() == [1, *splits]
+    assert set(asked["decomposition"].tolist()) <= {Decomposition.HEURISTIC, Decomposition.SPLIT_K}
+    every, rows = ranked_candidates(configs, problem, deterministic=False)
+    assert every["splits"].tolist() == [1, *splits, *atomic]
+    assert every["decomposition"].tolist() == [0, *[2] * len(splits), *[4] * len(atomic)]
+    assert not rows.any()
+    launches, _ = enumerate_launches(configs, problem)
+    assert Decomposition.SPLIT_K_ATOMIC not in launches["decomposition"]
+    launches, _ = enumerate_launches(configs, problem, deterministic=False)
+    assert launches["splits"][launches["decomposition"] == Decomposition.SPLIT_K_ATOMIC].tolist() == atomic
+
+
+def test_atomic_adds_add_no_candidates_where_no_split_is_worth_a_look() -> None:
+    configs = enumerate_configs("TN")
+    for shape in ((4096, 4096, 4096), (64, 4096, 256)):
+        without, _ = ranked_candidates(configs, Problem(*shape))
+        with_atomic, _ = ranked_candidates(configs, Problem(*shape), deterministic=False)
+        assert col.size(with_atomic) == col.size(without), shape

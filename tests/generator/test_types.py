@@ -74,6 +74,7 @@ def test_hand_worked_flops_and_bytes() -> None:
         {"splits": 0},
         {"splits": 2},
         {"splits": 1, "decomposition": Decomposition.SPLIT_K},
+        {"splits": 1, "decomposition": Decomposition.SPLIT_K_ATOMIC},
         {"splits": 2, "decomposition": Decomposition.STREAM_K},
     ],
 )
@@ -109,3 +110,11 @@ def test_candidate_defaults() -> None:
     config = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.PINGPONG, Epilogue.TMA)
     candidate = Candidate(config)
     assert candidate.launch == Launch(Raster.HEURISTIC, 1, Decomposition.HEURISTIC, 1) and not candidate.swapped
+
+
+def test_only_atomic_adds_are_not_deterministic() -> None:
+    assert int(Decomposition.SPLIT_K_ATOMIC) == 4  # stored in tables and known to compiled kernels
+    for decomposition in Decomposition:
+        splits = 8 if decomposition.name.startswith("SPLIT_K") else 1
+        launch = Launch(decomposition=decomposition, splits=splits)
+        assert launch.deterministic == (decomposition != 4)

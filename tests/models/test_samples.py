@@ -9,8 +9,8 @@ import pytest
 from cutlass_ranker.datasets import Group
 from cutlass_ranker.generator.errors import DataError
 from cutlass_ranker.models.config import SampleConfig, TrainingConfig
-from cutlass_ranker.models.samples import build_samples, speed_gain, subset
-from cutlass_ranker.models.targets import regression_target, row_weights
+from cutlass_ranker.models.samples import build_samples, mistake_cost, speed_relevance, subset
+from cutlass_ranker.models.targets import gains, regression_target, row_weights
 
 MakeGroup = Callable[..., Group]
 
@@ -24,9 +24,23 @@ def config(**samples: object) -> TrainingConfig:
     return TrainingConfig(samples=SampleConfig(**{"coarse_fraction": 1.0, **samples}))
 
 
-def test_gain_by_hand() -> None:
-    gain = speed_gain(np.array([0.2, 0.5, 0.75, 1.0]), floor=0.5, sharpness=4.0)
-    assert gain == pytest.approx([0, 0, 2**2 - 1, 2**4 - 1])
+def test_relevance_and_gain_by_hand(make_group: MakeGroup) -> None:
+    assert speed_relevance(np.array([0.2, 0.5, 0.75, 1.0]), floor=0.5, sharpness=4.0).tolist() == [0, 0, 2, 4]
+    group = make_group([(0, True, 10.0), (1, True, 12.5), (2, True, 40.0)])
+    for gain, expected in (("exp", [2**5 - 1, 2**3 - 1, 0]), ("linear", [5, 3, 0])):
+        chosen = config(gain=gain)
+        assert gains(build_samples([group], [numbered(group)], chosen), chosen) == pytest.approx(expected)
+
+
+def test_a_query_where_mistakes_cost_more_weighs_more(make_group: MakeGroup) -> None:
+    # A random pick costs (0 + 1/2) / 2 = 1/4 in the one and (0 + 1/4) / 2 = 1/8 in the other; their mean is 3/16.
+    groups = [make_group([(0, True, 10.0), (1, True, 20.0)]), make_group([(0, True, 15.0), (1, True, 20.0)])]
+    for share, expected in ((0.0, [1, 1]), (1.0, [4 / 3, 2 / 3]), (0.5, [7 / 6, 5 / 6])):
+        samples = build_samples(groups, [numbered(g) for g in groups], config(cost_weight=share))
+        assert samples.weight == pytest.approx(expected)
+    # Rows after the 16 fastest change nothing; speeds are against the query's own best.
+    assert mistake_cost(np.array([0.5] * 16 + [0.1] * 9)) == 0.0
+    assert mistake_cost(np.array([0.1, 0.4, 0.8])) == pytest.approx(1 - (0.1 + 0.4 + 0.8) / 3 / 0.8)
 
 
 def test_kernels_are_one_query_and_the_launches_of_each_kernel_another(make_group: MakeGroup) -> None:
@@ -40,7 +54,7 @@ def test_kernels_are_one_query_and_the_launches_of_each_kernel_another(make_grou
     # Speed is against the oracle of the group (8), relevance against the best of the query.
     assert samples.speed == pytest.approx([0.8, 0.5, 8 / 12, 0.8, 1.0, 8 / 12, 8 / 24])
     within = [1.0, 10 / 16, 10 / 12, 8 / 10, 1.0, 1.0, 0.5]
-    assert samples.relevance == pytest.approx([2 ** (2 * speed - 1) - 1 for speed in within])
+    assert samples.relevance == pytest.approx([2 * speed - 1 for speed in within])
 
 
 def test_swapped_launches_are_their_own_query(make_group: MakeGroup) -> None:

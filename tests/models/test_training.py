@@ -81,8 +81,11 @@ def test_expected_regret_is_near_the_realised_one(
     model = trained(kind)
     expected, realised = [], []
     for group in held_out_groups:
-        scores = model.score_matrix(featurize(group.columns, group.problem, hardware))
-        expected.append(model.expected_regret(scores[group.default_launch], group.problem).min())
+        matrix = featurize(group.columns, group.problem, hardware)
+        scores = model.score_matrix(matrix)
+        first, doubt = model.assess_matrix(matrix[group.ranked_first])
+        assert doubt is not None
+        expected.append(model.expected_regret(first, group.problem, doubt).min())
         realised.append(regret(group, choose(scores, group)))
     assert np.mean(expected) == pytest.approx(np.mean(realised), abs=0.03)
     assert model.manifest["metrics"]["evaluation"]["mean_expected_regret"] == pytest.approx(np.mean(expected))
@@ -159,7 +162,8 @@ def make_tables(kernels: Columns, groups: list[Group]) -> Tables:
     campaign = {
         "campaign_id": 0, "name": "made", "purpose": "main", "gpu": "NVIDIA H200", "driver": "1", "cuda": "13.0",
         "cutlass": "4.2.0", "protocol_version": 1, "commit": "c0ffee", "started": "2026-01-02", "seconds": 1.0,
-        "workers": 1, "operands": "cold", "timer_resolution_us": 0.1, "probe_us": 1.0, "graph_overhead_us": 1.0,
+        "workers": 1, "operands": "cold", "mode": "offline", "timer_resolution_us": 0.1, "probe_us": 1.0,
+        "graph_overhead_us": 1.0,
     }  # fmt: skip
     return Tables(
         kernels=pd.DataFrame({"kernel_id": range(count), "name": [f"k{i}" for i in range(count)], **kernels, **built}),

@@ -166,6 +166,11 @@ def test_equals_xgboost(
     assert expected.std() > 0.1
     np.testing.assert_allclose(forest.scores(new), expected, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(forest.scores(np.asfortranarray(new[:1])), expected[:1], rtol=1e-6, atol=1e-6)
+    # A few rows take another way to the same bits.
+    few = new[1:7]
+    assert np.array_equal(forest.scores(few), forest.scores(new)[1:7])
+    few = np.concatenate([new[:1], few])
+    assert np.array_equal(forest.scores(few), forest.scores(new)[:7])
     early = booster.predict(xgboost.DMatrix(new), output_margin=True, iteration_range=(0, 5))
     np.testing.assert_allclose(forest.head(5).scores(new), early, rtol=1e-6, atol=1e-6)
 

@@ -129,11 +129,15 @@ def test_cross_validation_scores_only_what_was_left_out(make_group: MakeGroup) -
             assert int(features[0, 0]) not in self.seen
             return np.array([0.0, 1.0]) if self.stage else np.array([1.0, 0.0])
 
+        def member_scores(self, features: np.ndarray) -> np.ndarray:
+            return np.array([self.scores(features) - 1.0, self.scores(features) + 1.0])
+
     cross = cross_validate(
         lambda index, fold: [Remembers(set(index.tolist()), stage) for stage in (0, 1)], groups, matrices, 3, 0
     )
     assert cross.regrets.tolist() == [[0.5] * 6, [0.0] * 6]
     assert cross.best_stage == 1
+    assert cross.member_scores[1][0].tolist() == [[-1.0, 0.0], [1.0, 2.0]]
 
 
 def test_best_stage_ignores_a_lucky_one() -> None:

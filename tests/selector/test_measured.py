@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cutlass_ranker import Choice, KernelConfig, Launch, Problem, Raster
+from cutlass_ranker import Choice, Decomposition, KernelConfig, Launch, Problem, Raster
 from cutlass_ranker.datasets import Tables
 from cutlass_ranker.datasets.tables import conform
 from cutlass_ranker.generator import CONFIG_COLUMNS, DataError, Epilogue, Schedule, swap_family
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
     )
     campaigns = pd.DataFrame({"campaign_id": [0, 1], "name": ["a", "b"], "purpose": ["main", "repeat"]}).assign(
         gpu="H200", driver="", cuda="", cutlass="", protocol_version=1, commit="", started="", seconds=1.0, workers=1,
-        operands="cold", timer_resolution_us=0.1, probe_us=1.0, graph_overhead_us=1.0,
+        operands="cold", mode="offline", timer_resolution_us=0.1, probe_us=1.0, graph_overhead_us=1.0,
     )  # fmt: skip
     baselines = pd.DataFrame({"method": ["cublaslt_best", "cublaslt_first"], "time_us": [9.5, 9.75]}).assign(
         problem_id=7, spread=0.0, launches=10, status="ok", algo="", campaign_id=0
@@ -77,6 +77,17 @@ def test_the_retake_counts_and_decides_the_fastest(folder: Path) -> None:
     # The launch measured at 8 µs was never retaken, so it does not make the oracle.
     assert found.fastest == 10.0
     assert found.cublaslt == 9.75
+
+
+def test_atomic_adds_are_the_fastest_only_where_allowed(folder: Path) -> None:
+    path = folder / "measurements.parquet"
+    atomic = pd.DataFrame([row(1, 5.0, 6.0, decomposition=int(Decomposition.SPLIT_K_ATOMIC), splits=8)])
+    conform("measurements", pd.concat([pd.read_parquet(path), atomic])).to_parquet(path)
+    asked = choice(WIDE, Launch(decomposition=Decomposition.SPLIT_K_ATOMIC, splits=8))
+    assert look_up([asked], folder).fastest == 10.0
+    found = look_up([asked, choice(WIDE, Launch(decomposition=Decomposition.SPLIT_K, splits=8))], folder, False)
+    assert found.fastest == 6.0
+    assert found.choices == {asked.candidate: 6.0}
 
 
 def test_coarse_and_swapped_rows_are_found_wrong_and_repeated_ones_are_not(folder: Path) -> None:

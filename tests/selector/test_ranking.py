@@ -123,6 +123,10 @@ def test_splits_are_ranked_with_the_default_launches() -> None:
     assert ranking.score.tolist() == [8, 1]
     assert ranking.candidates["splits"].tolist() == [8, 1]
     assert ranking.candidates["decomposition"].tolist() == [Decomposition.SPLIT_K, Decomposition.HEURISTIC]
+    # Atomic adds are ranked if allowed: 8 and more slices, of which 64 with 4 tiles are 256 units, 264 the most.
+    atomic = rank_candidates(Formula(lambda c: c["splits"]), configs, long_k, H200, deterministic=False)
+    assert atomic.candidates["splits"].tolist() == [64, 1]
+    assert atomic.candidates["decomposition"].tolist() == [Decomposition.SPLIT_K_ATOMIC, Decomposition.HEURISTIC]
     # With many tiles no split is worth a look.
     wide = rank_candidates(Formula(lambda c: c["splits"]), configs, PROBLEM, H200, launches=False)
     assert wide.score.tolist() == [1, 1]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cutlass_ranker import (
     Candidate,
+    Decomposition,
     InvalidCandidates,
     InvalidConfig,
     InvalidProblem,
@@ -28,6 +29,7 @@ from cutlass_ranker import (
 from cutlass_ranker.generator import Columns, Epilogue, Schedule, Scheduler, check, enumerate_configs, names, parse_name
 from cutlass_ranker.generator import columns as col
 from cutlass_ranker.models import Calibration
+from cutlass_ranker.selector.display import launch_text
 
 KINDS = ("thin", "long_k", "small", "large")
 
@@ -384,3 +386,28 @@ def test_stream_k_kernels_are_ranked_with_their_splits() -> None:
     assert choice.launch.splits == 8
     assert parse_name(choice.name) == stream_k
     assert names(col.from_configs([stream_k]), stream_k.dtype) == [choice.name]
+
+
+def test_atomic_adds_only_when_allowed() -> None:
+    class Splitter(Widest):
+        def score(self, columns: Columns, problem: Problem, hardware: object) -> NDArray[np.float64]:
+            return columns["splits"].astype(np.float64)
+
+    kernel = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K)
+    shape, model = (256, 256, 16384), Splitter()
+    choice = select_kernel(*shape, candidates=[kernel], model=model)
+    assert choice.launch == Launch(decomposition=Decomposition.SPLIT_K, splits=16)
+    assert choice.to_dict()["deterministic"] is True
+    assert launch_text(choice.launch) == "split_k 16"
+    choice = select_kernel(*shape, candidates=[kernel], model=model, deterministic=False)
+    assert choice.launch == Launch(decomposition=Decomposition.SPLIT_K_ATOMIC, splits=64)
+    assert choice.to_dict()["deterministic"] is False
+    assert choice.to_dict()["launch"]["decomposition"] == "split_k_atomic"
+    assert launch_text(choice.launch) == "split_k_atomic 64"
+    # A candidate with such a launch is left out of a list unless allowed.
+    listed = [choice.candidate, Candidate(kernel)]
+    assert [c.launch for c in rank_kernels(*shape, candidates=listed, model=model)] == [Launch()]
+    allowed = rank_kernels(*shape, candidates=listed, model=model, deterministic=False)
+    assert [c.launch for c in allowed] == [choice.launch, Launch()]
+    with pytest.raises(InvalidCandidates, match=r"differ from run to run; deterministic=False"):
+        select_kernel(*shape, candidates=listed[:1], model=model)

@@ -12,7 +12,7 @@ role, options = sys.argv[1], sys.argv[2:]
 if "--answers" in options:
     out, commands = os.fdopen(int(options[options.index("--answers") + 1]), "w"), sys.stdin
 else:
-    out = Path(options[options.index("--replies") + 1]).open("w")
+    out = os.fdopen(os.open(options[options.index("--replies") + 1], os.O_WRONLY | os.O_CREAT), "w")
     commands = Path(options[options.index("--script") + 1]).read_text().splitlines()
 behaviour, calls = "", 0
 output = ""

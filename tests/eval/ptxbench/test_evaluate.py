@@ -14,6 +14,7 @@ from cutlass_ranker.eval.ptxbench import evaluate as module
 from cutlass_ranker.eval.ptxbench.correctness import hidden_sizes, plan_cases, sanitizer_findings
 from cutlass_ranker.eval.ptxbench.evaluate import load_solutions, outcome_table
 from cutlass_ranker.eval.ptxbench.feedback import feedback, feedback_of_trace
+from cutlass_ranker.eval.ptxbench.harness_process import Program
 from cutlass_ranker.eval.ptxbench.sass import InstructionCheck, Used
 from cutlass_ranker.eval.ptxbench.static import Build
 from cutlass_ranker.eval.ptxbench.suite import Expectation
@@ -34,7 +35,7 @@ SANITIZER = """========= COMPUTE-SANITIZER
 
 
 @pytest.fixture
-def evaluator(gemm: Gemm, fake_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluator:
+def evaluator(gemm: Gemm, fake_program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluator:
     """An evaluator whose candidates are texts that say how they behave, with the tools left out."""
 
     def build(self: Any, solution: Solution) -> Build:
@@ -46,7 +47,7 @@ def evaluator(gemm: Gemm, fake_program: Path, tmp_path: Path, monkeypatch: pytes
         return Status.PASSED, "memcheck found nothing", {"findings": []}
 
     monkeypatch.setattr(module.Builder, "build", build)
-    monkeypatch.setattr(module, "build_harness", lambda _: fake_program)
+    monkeypatch.setattr(module, "build_harness", lambda _: fake_program.path)
     monkeypatch.setattr(module, "check_memory", no_memcheck)
     monkeypatch.setattr(module, "disassemble", lambda _: None)
     monkeypatch.setattr(module, "check_instructions", lambda *_: InstructionCheck(Used.YES, "executed: GMMA"))

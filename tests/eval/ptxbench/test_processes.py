@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cutlass_ranker.eval.ptxbench.harness_process import HarnessProcess, Misbehaved, run_script
+from cutlass_ranker.eval.ptxbench.harness_process import HarnessProcess, Misbehaved, Program, run_script
 from cutlass_ranker.eval.ptxbench.processes import run, scratch_folder
 
 ESCAPE = """
@@ -58,7 +58,7 @@ def candidate(tmp_path: Path, behaviour: str) -> str:
     return str(path)
 
 
-def test_answers_and_how_they_can_go_wrong(fake_program: Path, tmp_path: Path) -> None:
+def test_answers_and_how_they_can_go_wrong(fake_program: Program, tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.write_text("none")
     for behaviour, kind in (("honest", None), ("dies", "died"), ("hangs", "timeout"), ("forges", "forged")):
@@ -77,7 +77,7 @@ def test_answers_and_how_they_can_go_wrong(fake_program: Path, tmp_path: Path) -
         assert not alive(pid)
 
 
-def test_a_script_under_a_tool_stops_at_the_first_silence(fake_program: Path, tmp_path: Path) -> None:
+def test_a_script_under_a_tool_stops_at_the_first_silence(fake_program: Program, tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.write_text("none")
     commands = [
@@ -92,8 +92,8 @@ def test_a_script_under_a_tool_stops_at_the_first_silence(fake_program: Path, tm
     assert "nonce" not in answers[0]
 
 
-def test_a_program_that_cannot_start(tmp_path: Path, fake_program: Path) -> None:
-    fake_program.write_text("#!/bin/sh\necho no GPU here >&2\nexit 7\n")
+def test_a_program_that_cannot_start(tmp_path: Path, fake_program: Program) -> None:
+    fake_program.path.write_text("#!/bin/sh\necho no GPU here >&2\nexit 7\n")
     with scratch_folder("test") as folder, HarnessProcess(fake_program, "reference", folder, trace=True) as child:
         with pytest.raises(Misbehaved, match="exit status 7: no GPU here") as caught:
             child.ask("hello")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -44,11 +44,14 @@ class Group:
     """True where the race was given up after two launches, at 3 times the best or more."""
     default_launch: NDArray[np.bool_]
     """True where the launch is CUTLASS's default one."""
+    listed: NDArray[np.bool_] | None = None
+    """True where the kernel is in the list that is chosen from; None if every measured kernel is."""
 
     @property
     def ranked_first(self) -> NDArray[np.bool_]:
-        """True where the launch is ranked in the first stage: the default ones, and splits of K worth a look."""
-        return self.default_launch | splits_worth_a_look(self.columns, self.problem)
+        """True where a row is ranked in the first stage: default launches and splits of K worth a look, if listed."""
+        first = self.default_launch | splits_worth_a_look(self.columns, self.problem)
+        return first if self.listed is None else first & self.listed
 
     @property
     def variant(self) -> NDArray[np.int64]:
@@ -62,11 +65,20 @@ class Group:
         """Fastest time of a candidate that is not coarse, microseconds; that of any where all are coarse."""
         return float((self.time_us if self.coarse.all() else self.time_us[~self.coarse]).min())
 
+    def as_deployed(self) -> Group:
+        """Return the group as it is ranked: with a column-major D, as the transposed problem, kernels the other way."""
+        if self.problem.layout[2] != "N":
+            return self
+        turned = {**self.columns, "swapped": 1 - self.columns["swapped"]}
+        return replace(self, problem=self.problem.transposed(), columns=turned)
+
     def __len__(self) -> int:
         return len(self.time_us)
 
 
-def groups(tables: Tables, split: str | None = None, deterministic: bool = True) -> list[Group]:
+def groups(
+    tables: Tables, split: str | None = None, deterministic: bool = True, catalogue: Columns | None = None
+) -> list[Group]:
     """Build the groups of the main campaigns, in order of problem_id.
 
     Of a candidate that several campaigns measured, the row with a retake counts, then one that is not coarse, then the
@@ -83,6 +95,9 @@ def groups(tables: Tables, split: str | None = None, deterministic: bool = True)
     deterministic
         Leave out candidates whose results differ from run to run (split-K with atomic adds), so that they are neither
         chosen nor an oracle.
+    catalogue
+        Kernels (``CONFIG_COLUMNS``) that are chosen from. The others stay in the groups, and may be their oracles, but
+        are not ``listed``. None lists every kernel.
 
     Raises
     ------
@@ -92,6 +107,10 @@ def groups(tables: Tables, split: str | None = None, deterministic: bool = True)
     if split not in (None, "train", "eval"):
         raise DataError(f"split {split!r} is unknown; use 'train', 'eval' or None")
     rows = _rows(tables, deterministic)
+    if catalogue is not None:
+        names = list(CONFIG_COLUMNS)
+        known = pd.MultiIndex.from_frame(pd.DataFrame({name: catalogue[name] for name in names}))
+        rows["listed"] = pd.MultiIndex.from_frame(rows[names]).isin(known)
     problems = tables.problems if split is None else tables.problems[tables.problems["split"] == split]
     described = problems.set_index("problem_id")
     return [
@@ -136,4 +155,5 @@ def _group(problem_id: int, described: Any, rows: pd.DataFrame) -> Group:
         spread=rows["spread"].to_numpy(dtype=np.float64),
         coarse=rows["coarse"].to_numpy(dtype=np.bool_),
         default_launch=rows["default_launch"].to_numpy(dtype=np.bool_),
+        listed=rows["listed"].to_numpy(dtype=np.bool_) if "listed" in rows else None,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .methods import Method, RankerMethod, as_deployed, predicted_regret
+from .methods import Method, RankerMethod, predicted_regret
 from .metrics import SCORE_COLUMNS, best_of_k_regret, harmonic_mean, regret, score_pick
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _run_ranker(method: RankerMethod, groups: Sequence[Group], oracle: Floats) -
         picks[i] = rows[0]
         best_of[i] = [best_of_k_regret(oracle[i], times, k) for k in BEST_OF]
         found[i, : len(rows)] = regret(oracle[i], times)
-        predicted = predicted_regret(method.ranker, gaps, as_deployed(group).problem)
+        predicted = predicted_regret(method.ranker, gaps, group.as_deployed().problem)
         calibrated = predicted is not None
         if predicted is not None:
             expected[i, : len(rows)] = predicted

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..features import Feature, describe_features, featurize
 from ..generator import columns as col
 from .describe import knob_differences
-from .methods import RankerMethod, as_deployed, proposals_of, rank_group
+from .methods import RankerMethod, proposals_of, rank_group
 
 if TYPE_CHECKING:
     from ..datasets import Group
@@ -99,7 +99,7 @@ def explain(method: RankerMethod, group: Group) -> Reason:
         Measured candidates with an oracle.
     """
     oracle = int(np.argmin(np.where(group.coarse, np.inf, group.time_us)))
-    deployed = as_deployed(group)
+    deployed = group.as_deployed()
     order, _ = rank_group(method.ranker, deployed, method.hardware)
     pick = int(proposals_of(method.ranker, group, method.hardware, 1).rows[0])
     variant, ranked = deployed.variant, deployed.ranked_first

@@ -7,7 +7,6 @@ its answer was not measured in the group. Groups without an answer are counted, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -53,17 +52,6 @@ class Proposals(NamedTuple):
     """Score of the best kernel − score of each proposed one, shape of ``rows``, ascending from 0."""
 
 
-def as_deployed(group: Group) -> Group:
-    """Return the group as the selector ranks it: a column-major D is the transposed problem with row-major D.
-
-    The rows stay in place; a kernel of the problem's own family becomes the swapped one.
-    """
-    if group.problem.layout[2] != "N":
-        return group
-    turned = {**group.columns, "swapped": 1 - group.columns["swapped"]}
-    return replace(group, problem=group.problem.transposed(), columns=turned)
-
-
 def rank_group(ranker: Ranker, group: Group, hardware: Hardware) -> tuple[Rows, Floats]:
     """Order the kernels of a group as the first stage of selection does.
 
@@ -76,7 +64,7 @@ def rank_group(ranker: Ranker, group: Group, hardware: Hardware) -> tuple[Rows, 
     ranker
         Anything with ``score(columns, problem, hardware)``, higher is better.
     group
-        Measured candidates of one problem, as :func:`as_deployed` gives it.
+        Measured candidates of one problem, as ``Group.as_deployed`` gives it.
     hardware
         The GPU that the features describe.
 
@@ -100,7 +88,7 @@ def proposals_of(ranker: Ranker, group: Group, hardware: Hardware, k: int) -> Pr
 
     Each of the ``k`` best kernels of :func:`rank_group` gets its best-scored measured launch. Parameters as there.
     """
-    group = as_deployed(group)
+    group = group.as_deployed()
     order, scores = rank_group(ranker, group, hardware)
     if not order.size:
         return Proposals(order, scores)

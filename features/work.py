@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from ..generator import Decomposition
 from .decomposition import Work
 from .schema import OWN, PAPER, SCHEDULER, Feature
 from .terms import Terms, Value
@@ -26,6 +27,7 @@ FEATURES: Final = (
     Feature("log2_k_tiles_per_unit", "k-tiles", "work", f"k-tiles of the longest work unit; {SCHEDULER}"),
     Feature("log2_critical_k_tiles", "k-tiles", "work", f"k-tiles that the busiest SM runs in all; {SCHEDULER}"),
     Feature("log2_effective_splits", "slices", "work", f"CTAs per tile along K after CUTLASS's clamping; {SCHEDULER}"),
+    Feature("atomic_reduction", "0/1", "work", f"partial sums of split-K are added in any order; {SCHEDULER}"),
     Feature("efficiency_m", "fraction", "work", f"M / (ceil(M/tile_m) · tile_m); {OWN}"),
     Feature("efficiency_n", "fraction", "work", f"N / (ceil(N/tile_n) · tile_n); {OWN}"),
     Feature("efficiency_k", "fraction", "work", f"K / (ceil(K/tile_k) · tile_k); {OWN}"),
@@ -56,7 +58,7 @@ def _alignment(size: int) -> float:
 
 def compute(terms: Terms, work: Work) -> dict[str, Value]:
     """Compute the features of :data:`FEATURES`."""
-    problem, sms = terms.problem, float(terms.hardware.sm_count)
+    problem, columns, sms = terms.problem, terms.columns, float(terms.hardware.sm_count)
     tiles = terms.tiles_m * terms.tiles_n
     share_m, share_n = terms.m / terms.tile_m, terms.n / terms.tile_n
     efficiency_m, efficiency_n = share_m / terms.tiles_m, share_n / terms.tiles_n
@@ -80,6 +82,7 @@ def compute(terms: Terms, work: Work) -> dict[str, Value]:
         "log2_k_tiles_per_unit": work.k_tiles_per_unit,
         "log2_critical_k_tiles": work.critical_k_tiles,
         "log2_effective_splits": work.splits,
+        "atomic_reduction": columns["decomposition"] == Decomposition.SPLIT_K_ATOMIC if "decomposition" in columns else 0.0,
         "efficiency_m": efficiency_m,
         "efficiency_n": efficiency_n,
         "efficiency_k": efficiency_k,

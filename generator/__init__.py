@@ -33,7 +33,7 @@ from .estimates import (
     tile_counts,
 )
 from .names import names, parse_name, procedural_name
-from .rules import Violation, check, problem_mask, require_supported, serves, valid_mask
+from .rules import Violation, check, multicast_mask, problem_mask, require_supported, serves, valid_mask
 from .space import (
     SPACES,
     candidates_for,
@@ -112,6 +112,7 @@ __all__ = [
     "parse_dtype",
     "parse_layout",
     "parse_name",
+    "multicast_mask",
     "problem_mask",
     "procedural_name",
     "ranked_candidates",

@@ -32,6 +32,8 @@ MAX_GRID_Y: Final = 65535
 """Most CTAs along the second axis of a launch."""
 TMA_BOX: Final = 256
 """Longest side of a TMA box, in elements."""
+MULTICAST_BYTES: Final = 128
+"""What the share of a multicast tile that each CTA of a cluster loads must be a multiple of."""
 
 _COLUMN_MAJOR_A: Final = np.array([family[0] == "N" for family in FAMILIES])
 _ROW_MAJOR_B: Final = np.array([family[1] == "T" for family in FAMILIES])
@@ -123,6 +125,28 @@ def valid_mask(columns: Columns, dtype: DType) -> Mask:
     return valid
 
 
+def multicast_mask(columns: Columns, dtype: DType) -> Mask:
+    """Which rows can load their tiles: TMA writes to multiples of 128 bytes of shared memory; shape (rows,).
+
+    Each CTA of a cluster loads one share of the tile of A that its ``cluster_n`` CTAs need, and of that of B that its
+    ``cluster_m`` CTAs need, and multicasts it. With 16 CTAs, a tile_k of 32 and a tile_n of 16, 48 or 80, shares of B
+    do not start at multiples of 128 bytes: CUTLASS 4.2 compiles such kernels, and they end with a misaligned address
+    on every problem (six kernels measured). The paper's space counts them, so this is no rule of ``CONFIG_RULES``.
+    Shape (rows,).
+    """
+    return np.asarray(~(_uneven_share(columns, dtype, "m") | _uneven_share(columns, dtype, "n")))
+
+
+def _multicast_share(columns: Columns, dtype: DType, side: str) -> NDArray[np.integer]:
+    """Bytes of the tile along ``side`` that one CTA loads for its cluster."""
+    across = {"m": "n", "n": "m"}[side]
+    return np.asarray(columns[f"tile_{side}"] * columns["tile_k"] * dtype.bytes // columns[f"cluster_{across}"])
+
+
+def _uneven_share(columns: Columns, dtype: DType, side: str) -> Mask:
+    return np.asarray(_multicast_share(columns, dtype, side) % MULTICAST_BYTES != 0)
+
+
 def serves(columns: Columns, problem: Problem) -> Mask:
     """Which rows have the family that the problem needs: its own, or the swapped one where the row is swapped."""
     own, other = FAMILIES.index(problem.layout), FAMILIES.index(swap_family(problem.layout))
@@ -170,6 +194,14 @@ def check(kernel: KernelConfig | Candidate, problem: Problem | None = None) -> l
         if rule.broken(columns, config.dtype)[0]:
             value, limit = int(rule.value(columns, config.dtype)[0]), int(rule.limit(columns, config.dtype)[0])
             found.append(Violation(rule.name, rule.message.format(value=value, limit=limit, **numbers), value, limit))
+    for side in ("m", "n"):
+        if _uneven_share(columns, config.dtype, side)[0]:
+            share = int(_multicast_share(columns, config.dtype, side)[0])
+            message = (
+                f"each CTA of the cluster loads {share} bytes of a tile along {side.upper()}; TMA's multicast needs a "
+                f"multiple of {MULTICAST_BYTES}"
+            )
+            found.append(Violation("multicast_share", message, share, MULTICAST_BYTES))
     return found if problem is None else found + _check_problem(columns, problem, config.dtype)
 
 

@@ -136,7 +136,7 @@ class TrainingConfig:
     members: tuple[TrainingConfig, ...] = ()
     """Models of an ensemble, at least two; they share its feature set, seed, folds and threads."""
     rescore: int = 0
-    """How many candidates that an ensemble's first member ranks highest the others score as well; 0 for all."""
+    """Of an ensemble: how many candidates the first member shortlists for the others; 0 if all score everything."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objective", ALIASES.get(self.objective, self.objective))

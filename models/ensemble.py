@@ -1,9 +1,9 @@
-"""Several rankers as one: the mean of their scores, each in a unit of its own."""
+"""Several rankers as one: the mean of their scores, each in a unit of its own; one may shortlist for the others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from .trees import Forest
 if TYPE_CHECKING:
     from ..datasets import Group
 
+T = TypeVar("T")
+
 UNIT_RANK: Final = 16
 """The unit of a ranker's scores is how far this place lies below the first, on average over problems."""
 
 
 class Ensemble:
-    """The mean of members' scores / units.
+    """The mean of members' scores / units; or in two stages, the first member alone shortlisting for the others.
 
     Units are constants of the model: scores of different calls for one problem stay comparable, which they would not
     if each list of candidates were standardised by itself.
@@ -32,7 +34,8 @@ class Ensemble:
     units
         Unit of the scores of each (:func:`score_unit`), positive.
     rescored
-        How many of the rows that the first member ranks highest the others score as well; 0 for all rows.
+        0 for the mean of all. Otherwise the mean of the others decides about so many rows that the first member ranks
+        highest, and the remaining ones come after those in the first member's order.
 
     Raises
     ------
@@ -55,40 +58,64 @@ class Ensemble:
         return self.detailed(features)[0]
 
     def member_scores(self, features: Matrix) -> Floats:
-        """Return what each network and forest scores feature rows, in units, shape (all members' members, rows)."""
-        parts = [member.member_scores(features) / unit for member, unit in zip(self.members, self.units, strict=True)]
-        return np.concatenate(parts)
+        """Return what the networks and forests that decide score feature rows, in units, shape (networks, rows)."""
+        return np.concatenate([self._voices(number, features) for number in self._deciding])
 
     def detailed(self, features: Matrix) -> tuple[Floats, Rows, Floats]:
-        """Return scores (rows,), the rows that all members scored (top,), and their scores there (members, top)."""
-        every = self.members[0].member_scores(features) / self.units[0]
-        first = every.mean(axis=0)
+        """Return scores (rows,), the rows that were decided about (top,), and the members' scores there (members, top).
+
+        Members are the networks and forests that decide.
+        """
+        if not self.rescored:
+            parts = [self._voices(number, features) for number in self._deciding]
+            return _mean(parts), np.arange(len(features)), np.concatenate(parts)
+        first = self._voices(0, features).mean(axis=0)
         top = _top(first, self.rescored)
-        others = zip(self.members[1:], self.units[1:], strict=True)
-        parts = [every[:, top], *(member.member_scores(features[top]) / unit for member, unit in others)]
-        return _below(first, top, [part.mean(axis=0) for part in parts]), top, np.concatenate(parts)
+        parts = [self._voices(number, features[top]) for number in self._deciding]
+        return _two_stages(first, top, _mean(parts)), top, np.concatenate(parts)
+
+    @property
+    def _deciding(self) -> range:
+        """Numbers of the members whose mean is taken."""
+        return range(1 if self.rescored else 0, len(self.members))
+
+    def _voices(self, number: int, features: Matrix) -> Floats:
+        """Return what each network of a member scores rows, in units, shape (networks, rows)."""
+        return self.members[number].member_scores(features) / self.units[number]
+
+
+def deciding(parts: Sequence[T], rescored: int) -> Sequence[T]:
+    """Return those of an ensemble's members whose mean is taken."""
+    return parts[1:] if rescored else parts
 
 
 def combine(parts: Sequence[Floats], rescored: int) -> Floats:
     """Return an ensemble's scores of a list of candidates from those of its members in units, shapes (rows,)."""
+    mean = np.asarray(np.mean(deciding(parts, rescored), axis=0))
+    if not rescored:
+        return mean
     top = _top(parts[0], rescored)
-    return _below(parts[0], top, [part[top] for part in parts])
+    return _two_stages(parts[0], top, mean[top])
+
+
+def _mean(parts: Sequence[Floats]) -> Floats:
+    """Return the mean over members of the mean over each one's networks."""
+    return np.asarray(np.mean([part.mean(axis=0) for part in parts], axis=0))
 
 
 def _top(scores: Floats, count: int) -> Rows:
-    """Return the rows of the ``count`` highest scores, ascending; all if the count is 0 or there are not more."""
-    if not 0 < count < len(scores):
-        return np.arange(len(scores))
+    """Return the rows of the ``count`` highest scores, ascending."""
     return np.sort(np.argsort(-scores, kind="stable")[:count])
 
 
-def _below(first: Floats, top: Rows, parts: Sequence[Floats]) -> Floats:
-    """Score the top rows by the mean of all members, and move the others below them in the first member's order."""
-    mean = np.mean(parts, axis=0)
+def _two_stages(first: Floats, top: Rows, second: Floats) -> Floats:
+    """Give the top rows their second scores, and move the others below those, in the order of their first ones."""
+    if len(top) == len(first):
+        return second
     result = first.copy()
     result[top] = -np.inf
-    result += min(0.0, float(mean.min() - result.max())) if len(top) < len(first) else 0.0
-    result[top] = mean
+    result += min(0.0, float(second.min() - result.max()))
+    result[top] = second
     return result
 
 

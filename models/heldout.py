@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .base import Floats, Matrix, Scorer
 from .config import TrainingConfig
-from .ensemble import combine, score_unit
+from .ensemble import combine, deciding, score_unit
 from .linear import fit_ridge
 from .network import Network
 from .samples import Samples, build_samples
@@ -70,12 +70,13 @@ def held_out(
     parts = tuple(held_out(groups, matrices, member, log, single) for member in config.members)
     scores, members = [], []
     for i, group in enumerate(groups):
-        score = np.empty(len(group))
-        # Kernels and launches are separate lists when a model is deployed.
-        for rows in (np.flatnonzero(group.ranked_first), np.flatnonzero(~group.ranked_first)):
-            score[rows] = combine([part.scores[i][rows] / part.unit for part in parts], config.rescore)
+        units = [part.scores[i] / part.unit for part in parts]
+        # Launches are compared among those of one kernel, which is a list that needs no shortlist.
+        score = np.asarray(np.mean(deciding(units, config.rescore), axis=0))
+        kernels = np.flatnonzero(group.ranked_first)
+        score[kernels] = combine([unit[kernels] for unit in units], config.rescore)
         scores.append(score)
-        members.append(np.concatenate([part.member_scores[i] / part.unit for part in parts]))
+        members.append(np.concatenate([part.member_scores[i] / part.unit for part in deciding(parts, config.rescore)]))
     return HeldOut(scores, members, 1.0, parts=parts)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..generator.errors import ModelMismatch
 from .base import Floats, Matrix, Rows, Standardizer
 
-_BLOCK: Final = 320
+_BLOCK: Final = 512
 """Rows evaluated together: small enough for the layers' outputs to stay in cache and in already mapped memory."""
 
 Layer = tuple[Matrix, Matrix]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -164,6 +165,12 @@ def compare(
         list[Path], typer.Option(help="Training configuration; repeat it. The others are compared with the first.")
     ],
     out: Annotated[Path, typer.Option(help="Folder for comparison.json and the scores, from which a rerun goes on.")],
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The first configuration with changes, e.g. mixed:mlp.regression_weight=10,mlp.epochs=30; repeat it.",
+        ),
+    ] = None,
     folds: Annotated[int, typer.Option(help="Folds.", min=2)] = 5,
     seeds: Annotated[int, typer.Option(help="Cross-validations of each, from different seeds.", min=1)] = 3,
     workers: Workers = 1,
@@ -175,10 +182,12 @@ def compare(
     from .compare import compare as compare_configs
     from .config import InvalidTraining, TrainingConfig
 
-    configs = {file.stem: TrainingConfig.from_file(file) for file in config}
+    listed = [(file.stem, TrainingConfig.from_file(file)) for file in config]
+    listed += [_varied(listed[0][1], text) for text in vary or ()]
+    configs = dict(listed)
     sets = {each.feature_set for each in configs.values()}
-    if len(configs) < len(config) or len(sets) > 1:
-        raise InvalidTraining("the configurations need different file names and one feature set")
+    if len(configs) < len(listed) or len(sets) > 1:
+        raise InvalidTraining("the configurations need different names and one feature set")
     bench = _bench(hardware, sets.pop(), path)
     found = compare_configs(configs, bench, out, folds, seeds, workers, threads, typer.echo)
     text = json.dumps([each.to_json() for each in found], indent=2)
@@ -200,6 +209,29 @@ def _record(storage: str, name: str, dumped: Path | None) -> StudyRecord:
     from .tuning import read_study
 
     return read_study(storage, name)
+
+
+def _varied(base: TrainingConfig, text: str) -> tuple[str, TrainingConfig]:
+    """Read ``NAME:KEY=VALUE,...``, keys with dots as in the JSON of a configuration, and values as in JSON or bare."""
+    from .config import InvalidTraining, TrainingConfig
+
+    name, _, changes = text.partition(":")
+    value = base.to_json()
+    for change in re.split(r",(?=[a-z_.]+=)", changes):
+        key, equals, given = change.partition("=")
+        *parents, last = key.split(".")
+        inner: Any = value
+        for parent in parents:
+            inner = inner.get(parent)
+            if not isinstance(inner, dict):
+                raise InvalidTraining(f"{key!r} is no setting of the first configuration")
+        if not name or not equals:
+            raise InvalidTraining(f"a variation is written NAME:KEY=VALUE,...; this one is {text!r}")
+        try:
+            inner[last] = json.loads(given)
+        except ValueError:
+            inner[last] = given
+    return name, TrainingConfig.from_json(value)
 
 
 def _base(model: str, path: Path | None, threads: int) -> TrainingConfig:

@@ -15,7 +15,6 @@ import numpy as np
 from ...datasets import Group, Tables, groups, load
 from ...features import Hardware, get_hardware
 from ...generator import DataError, Problem
-from ..methods import as_deployed
 
 Shape = tuple[int, int, int]
 _TABLES: Final = ("kernels", "problems", "measurements", "campaigns")
@@ -105,7 +104,7 @@ def load_data(
     shapes: int | None = None,
     evaluation_shapes: int | None = None,
 ) -> StudyData:
-    """Read the tables and build the groups, each as the selector would rank it (:func:`~..methods.as_deployed`).
+    """Read the tables and build the groups, each as the selector would rank it (``Group.as_deployed``).
 
     Parameters
     ----------
@@ -124,7 +123,7 @@ def load_data(
     tables = _limited(load(_TABLES, path), {"train": shapes, "eval": evaluation_shapes})
     built = groups(tables)
     training, evaluation = (
-        tuple(as_deployed(group) for group in built if group.split == split and _usable(group))
+        tuple(group.as_deployed() for group in built if group.split == split and _usable(group))
         for split in ("train", "eval")
     )
     for split, listed in (("training", training), ("evaluation", evaluation)):

@@ -71,11 +71,33 @@ def test_command(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         files += ["--config", str(tmp_path / f"{name}.json")]
         (tmp_path / f"{name}.json").write_text(json.dumps(config.to_json()))
     arguments = ["compare", *files, "--out", str(tmp_path / "out"), "--folds", "2", "--seeds", "1"]
+    arguments += ["--vary", "costly:ridge_penalty=0.01,samples.cost_weight=0.5"]
     done = CliRunner().invoke(tune_cli.tune, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "good: mean regret 0." in done.stdout
     found = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert [item["name"] for item in found] == ["weak", "good"]
+    assert [item["name"] for item in found] == ["weak", "good", "costly"]
+    assert found[2]["mean_regret"] != found[0]["mean_regret"]
     assert found[1]["difference"] == pytest.approx(found[1]["mean_regret"] - found[0]["mean_regret"])
-    with pytest.raises(InvalidTraining, match="different file names"):
+    with pytest.raises(InvalidTraining, match="different names"):
         CliRunner().invoke(tune_cli.tune, [*arguments, *files[:2]], catch_exceptions=False)
+
+
+def test_variations() -> None:
+    base = TrainingConfig(kind="mlp")
+    name, config = tune_cli._varied(base, "wide:mlp.hidden=[64,32],mlp.epochs=9,objective=mse,samples.labels=bands")
+    assert name == "wide"
+    assert config == replace(
+        base,
+        objective="mse",
+        mlp=replace(base.mlp, hidden=(64, 32), epochs=9),
+        samples=replace(base.samples, labels="bands"),
+    )
+    for text, words in (
+        ("mlp.epochs=3", "written NAME:KEY=VALUE"),
+        ("wide:mlp.epochs", "written NAME:KEY=VALUE"),
+        ("wide:tree.depth=3", "'tree.depth' is no setting"),
+        ("wide:mlp.depth=3", "unknown key 'mlp.depth'"),
+    ):
+        with pytest.raises(InvalidTraining, match=words):
+            tune_cli._varied(base, text)

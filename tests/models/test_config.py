@@ -1,6 +1,7 @@
 """Training configurations."""
 
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,9 @@ def test_files(tmp_path: Path) -> None:
     for name in ("list.json", "broken.toml", "missing.json"):
         with pytest.raises(InvalidTraining, match=name):
             TrainingConfig.from_file(tmp_path / name)
+
+
+@pytest.mark.parametrize("path", sorted(files("cutlass_ranker.models").joinpath("configs").iterdir()), ids=str)
+def test_shipped_configurations_are_valid(path: Path) -> None:
+    config = TrainingConfig.from_file(path)
+    assert TrainingConfig.from_json(config.to_json()) == config

@@ -10,13 +10,14 @@ import pytest
 
 from cutlass_ranker.datasets import Group
 from cutlass_ranker.features import Hardware
+from cutlass_ranker.generator.columns import take
 from cutlass_ranker.generator.errors import ModelMismatch
 from cutlass_ranker.models import InvalidTraining, TrainingConfig, load_model, train
 from cutlass_ranker.models.base import Standardizer
 from cutlass_ranker.models.card import render_card
 from cutlass_ranker.models.ensemble import Ensemble, combine, score_unit
 from cutlass_ranker.models.network import Network
-from cutlass_ranker.models.validation import regrets
+from cutlass_ranker.models.validation import regret, regrets
 
 RIDGES = {
     "kind": "ensemble",
@@ -41,28 +42,32 @@ def test_scores_are_the_mean_in_units() -> None:
     assert ensemble.member_scores(rows).tolist() == [[0.5, 1.5], [1.5, 4.5], [2.0, 6.0]]
 
 
-def test_only_the_first_rows_are_scored_again() -> None:
-    first, second = np.array([5.0, 9.0, 7.0, 8.0]), np.array([99.0, 1.0, 99.0, 4.0])
-    # Rows 1 and 3 get their means 5 and 6; the best of the others, 7, moves down to 5, and row 0 with it.
-    assert combine([first, second], 2).tolist() == [3.0, 5.0, 5.0, 6.0]
-    assert combine([first, second], 0).tolist() == combine([first, second], 4).tolist() == [52.0, 5.0, 53.0, 6.0]
+def test_the_first_member_shortlists_and_the_others_decide() -> None:
+    first = np.array([5.0, 9.0, 7.0, 8.0])
+    second, third = np.array([99.0, 1.0, 99.0, 4.0]), np.array([0.0, 3.0, 0.0, 6.0])
+    # Rows 1 and 3 get the means 2 and 5 of the others; the best of the rest, 7, moves down to 2, and row 0 with it.
+    assert combine([first, second, third], 2).tolist() == [0.0, 2.0, 2.0, 5.0]
+    # A short list is not shortened: the others decide everything.
+    assert combine([first, second], 4).tolist() == combine([first, second], 9).tolist() == second.tolist()
+    assert combine([first, second], 0).tolist() == [52.0, 5.0, 53.0, 6.0]
     # Nothing moves that is below already.
-    assert combine([first, np.full(4, 20.0)], 1).tolist() == [5.0, 14.5, 7.0, 8.0]
+    assert combine([first, np.full(4, 20.0)], 1).tolist() == [5.0, 20.0, 7.0, 8.0]
 
 
-def test_rows_that_are_not_scored_again_never_meet_the_second_member() -> None:
+def test_rows_that_are_not_shortlisted_never_meet_the_second_member() -> None:
     rows = np.array([[0.0, 0.0], [3.0, 0.0], [1.0, 0.0], [2.0, 0.0]], np.float32)
 
     class Heavy(Network):
         def member_scores(self, features: np.ndarray) -> np.ndarray:
             assert features[:, 0].tolist() == [3.0, 2.0]
-            return np.array([[1.0, 5.0]])
+            return np.array([[1.0, 5.0], [3.0, 5.0]])
 
     heavy = Heavy(linear(1.0).standardizer, linear(1.0).members)
-    scores, known, members = Ensemble([linear(1.0), heavy], [1.0, 1.0], 2).detailed(rows)
-    assert scores.tolist() == [0.0, 2.0, 1.0, 3.5]
+    scores, known, members = Ensemble([linear(1.0), heavy], [1.0, 2.0], 2).detailed(rows)
+    # Row 3 has 2.5 and row 1 has 1.0, where the best of the rest is already.
+    assert scores.tolist() == [0.0, 1.0, 1.0, 2.5]
     assert known.tolist() == [1, 3]
-    assert members.tolist() == [[3.0, 2.0], [1.0, 5.0]]
+    assert members.tolist() == [[0.5, 2.5], [1.5, 2.5]]
 
 
 def test_unit_by_hand(make_group: Callable[..., Group]) -> None:
@@ -131,6 +136,27 @@ def test_train_save_and_load(
     # Saving another kind there leaves none of the members' files.
     alone[0].save(folder)
     assert {path.name for path in folder.iterdir()} == {"manifest.json", "model.safetensors"}
+
+
+def test_two_stages_are_saved_and_evaluated_as_deployed(
+    training_groups: list[Group], held_out_groups: list[Group], hardware: Hardware, tmp_path: Path
+) -> None:
+    config = TrainingConfig.from_json({**RIDGES, "rescore": 4})
+    model = train(training_groups, hardware, config, evaluation=held_out_groups)
+    second = train(training_groups, hardware, config.members[1])
+    loaded = load_model(model.save(tmp_path / "stages"))
+    unit = loaded.manifest["members"][1]["unit"]
+    found = []
+    for group in held_out_groups:
+        # The second model alone decides, but only about the first one's four best kernels.
+        kernels = np.flatnonzero(group.ranked_first)
+        scores = loaded.score(take(group.columns, kernels), group.problem, hardware)
+        best = int(kernels[scores.argmax()])
+        alone = second.score(group.columns, group.problem, hardware) / unit
+        assert scores.max() == pytest.approx(alone[best], rel=1e-6)
+        launches = np.flatnonzero(group.variant == group.variant[best])
+        found.append(regret(group, int(launches[alone[launches].argmax()])))
+    assert loaded.manifest["metrics"]["evaluation"]["mean_regret"] == pytest.approx(np.mean(found), abs=0.01)
 
 
 def test_a_forest_and_a_network_together(training_groups: list[Group], hardware: Hardware, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from cutlass_ranker.features import Hardware, featurize  # noqa: E402
 from cutlass_ranker.models import TrainingConfig, crew  # noqa: E402
 from cutlass_ranker.models.crew import confirm, run_sweep  # noqa: E402
 from cutlass_ranker.models.samples import build_samples  # noqa: E402
+from cutlass_ranker.models.spaces import Recorded, suggest  # noqa: E402
 from cutlass_ranker.models.study import load_study  # noqa: E402
 from cutlass_ranker.models.sweep import Bench  # noqa: E402
 from cutlass_ranker.models.tuning import (  # noqa: E402
@@ -92,6 +93,23 @@ def test_score_is_cross_validated_regret(bench: Bench, sweep: Sweep) -> None:
     assert value == pytest.approx(np.mean(means), abs=1e-9)
     assert trial.user_attrs["folds"] == pytest.approx(means, abs=1e-9)
     assert 0.0 < value < 0.6
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"loss": "mse", "batch": 1024},
+        {"loss": "ranknet", "groups_per_batch": 32, "gradient_clip": 0.5, "random_pairs": 2048},
+    ],
+)
+def test_networks_are_scored_one_at_a_time(bench: Bench, sweep: Sweep, loss: dict[str, Any]) -> None:
+    pytest.importorskip("torch", reason="trains networks")
+    base = TrainingConfig(kind="mlp", threads=1, feature_set="structural")
+    base = replace(base, mlp=replace(base.mlp, members=5, device="cpu"))
+    parameters = {"learning_rate": 5e-3, "hidden": "32x32", "dropout": 0.1, "weight_decay_used": False, "epochs": 20}
+    value = Objective(replace(sweep, base=base, seeds=2), bench)(FixedTrial(parameters | loss))
+    config = suggest(Recorded(parameters | loss), replace(base, mlp=replace(base.mlp, members=1)))
+    assert value == pytest.approx(np.mean(list(bench.fold_regrets(config, 2, (0, 1)))))
 
 
 def test_seeds_are_averaged(bench: Bench) -> None:

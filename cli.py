@@ -1,4 +1,4 @@
-"""The command line: ``cutlass-ranker select | space | collect | data | train | report``.
+"""The command line: ``cutlass-ranker select | space | collect | data | train | tune | study | report | ptxbench``.
 
 Everything heavy is imported inside the commands, so that ``--help`` stays quick. Whatever the project refuses on
 purpose ends as one line on standard error and exit status 2.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,7 +138,7 @@ def plan(
     name: Annotated[str | None, typer.Option(help="Name of the campaign; that of the folder unless given.")] = None,
     catalogue: Annotated[
         str | None,
-        typer.Option(help="Measure the kernels of this shipped catalogue, e.g. default; chosen anew unless given."),
+        typer.Option(help="Measure the kernels of this shipped catalogue; default unless given."),
     ] = None,
     repeat: Annotated[
         Path | None, typer.Option(help="Measure rows of the campaign in this folder again, for the noise floor.")
@@ -145,7 +146,7 @@ def plan(
     rows: Annotated[int, typer.Option(help="How many rows to repeat.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn.")] = 0,
 ) -> None:
-    """Choose kernels, launches and problems (BF16, TN)."""
+    """Plan kernels on the evaluation problems and on drawn training problems of every layout."""
     from .datasets import make_plan, make_repeat_plan, read_plan, write_plan
     from .generator import load_catalogue
 
@@ -283,6 +284,24 @@ def train(
     except ValueError as error:
         raise InvalidTraining(str(error)) from error
     train_and_save(out, settings, hardware=hardware, path=path, log=typer.echo)
+
+
+def _mount(name: str, module: str, commands: str, text: str) -> None:
+    """Add a command with commands of its own, which are imported when one of them is called."""
+
+    def call(context: typer.Context) -> Any:
+        found = getattr(import_module(module, __package__), commands)
+        return found(context.args, prog_name=f"cutlass-ranker {name}", standalone_mode=False)
+
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(name, help=text, add_help_option=False, context_settings=settings)(call)
+
+
+_mount("tune", ".models.tune_cli", "tune", "Optuna sweeps: search, confirm, compare, export, dump.")
+_mount(
+    "study", ".eval.study.cli", "app", "Ablations of the rankers: features, groups, capacity, data, sampling, report."
+)
+_mount("ptxbench", ".eval.ptxbench.cli", "app", "PTXBench GEMM: seed, build, evaluate, suite, score, feedback.")
 
 
 @app.command()

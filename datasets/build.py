@@ -110,7 +110,7 @@ class _Unit:
 
 
 def plan_units(configs: Columns, dtype: object = "bf16", unit_size: int = UNIT_SIZE) -> list[list[KernelConfig]]:
-    """Group kernels into units of at most ``UNIT_TILES`` whole tiles and ``unit_size`` kernels; a larger tile is cut."""
+    """Group kernels into units of at most ``UNIT_TILES`` whole tiles and ``unit_size`` kernels; larger ones are cut."""
     kind = parse_dtype(dtype)
     by_tile: dict[tuple[int, ...], list[KernelConfig]] = {}
     for row in range(col.size(configs)):

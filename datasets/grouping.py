@@ -41,7 +41,7 @@ class Group:
     spread: NDArray[np.float64]
     """Relative interquartile range of the row's launches."""
     coarse: NDArray[np.bool_]
-    """True where the race was given up after two launches, at 3 times the best or more."""
+    """True where the race was given up after two launches: 1.5 times the best or slower (3 times in protocols 1, 2)."""
     default_launch: NDArray[np.bool_]
     """True where the launch is CUTLASS's default one."""
     listed: NDArray[np.bool_] | None = None

@@ -56,7 +56,7 @@ class Options:
     small_within: float = 1.5
     look_launches: int = 2
     """Launches that are verified, and timed too."""
-    race: float = 3.0
+    race: float = 1.5
     """A candidate slower than this many times the best is kept with its ``look_launches``."""
     launches_for_best: int = 16
     """Kernels whose other launches are measured."""

@@ -99,7 +99,8 @@ def _run_ranker(method: RankerMethod, groups: Sequence[Group], oracle: Floats) -
     found, expected = np.full((len(groups), most), np.nan), np.full((len(groups), most), np.nan)
     calibrated = True
     for i, group in enumerate(groups):
-        rows, gaps = method.proposals(group, most)
+        proposed = method.proposals(group, most)
+        rows = proposed.rows
         times = np.asarray(group.time_us[rows], dtype=np.float64)
         scores.append(score_pick(oracle[i], times[:1]))
         time_us[i] = harmonic_mean(times[:1])
@@ -108,7 +109,7 @@ def _run_ranker(method: RankerMethod, groups: Sequence[Group], oracle: Floats) -
         picks[i] = rows[0]
         best_of[i] = [best_of_k_regret(oracle[i], times, k) for k in BEST_OF]
         found[i, : len(rows)] = regret(oracle[i], times)
-        predicted = predicted_regret(method.ranker, gaps, group.as_deployed().problem)
+        predicted = predicted_regret(method.ranker, proposed, group.as_deployed().problem)
         calibrated = predicted is not None
         if predicted is not None:
             expected[i, : len(rows)] = predicted

@@ -100,7 +100,7 @@ def explain(method: RankerMethod, group: Group) -> Reason:
     """
     oracle = int(np.argmin(np.where(group.coarse, np.inf, group.time_us)))
     deployed = group.as_deployed()
-    order, _ = rank_group(method.ranker, deployed, method.hardware)
+    order, _, _ = rank_group(method.ranker, deployed, method.hardware)
     pick = int(proposals_of(method.ranker, group, method.hardware, 1).rows[0])
     variant, ranked = deployed.variant, deployed.ranked_first
     differing = knob_differences(group.columns, pick, oracle)

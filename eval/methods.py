@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..generator import columns as col
+from ..models import assess
 from .metrics import harmonic_mean
 
 if TYPE_CHECKING:
@@ -50,9 +51,11 @@ class Proposals(NamedTuple):
     """Rows of the group, best first, shape (at most k,)."""
     gaps: Floats
     """Score of the best kernel − score of each proposed one, shape of ``rows``, ascending from 0."""
+    doubt: float | None = None
+    """How doubtful the best is (:func:`~..models.base.assess`)."""
 
 
-def rank_group(ranker: Ranker, group: Group, hardware: Hardware) -> tuple[Rows, Floats]:
+def rank_group(ranker: Ranker, group: Group, hardware: Hardware) -> tuple[Rows, Floats, float | None]:
     """Order the kernels of a group as the first stage of selection does.
 
     Kernels are ordered by the score of their default launch, or of the split of K worth a look that scores best. Other
@@ -71,16 +74,17 @@ def rank_group(ranker: Ranker, group: Group, hardware: Hardware) -> tuple[Rows, 
     Returns
     -------
     tuple
-        First-stage row of each kernel (a kernel and its swapped use are two), best first, and its score.
+        First-stage row of each kernel (a kernel and its swapped use are two), best first; its score; and how doubtful
+        the best is.
     """
     first = np.flatnonzero(group.ranked_first)
     if not first.size:
-        return first, np.empty(0)
-    scores = np.asarray(ranker.score(col.take(group.columns, first), group.problem, hardware), dtype=np.float64)
+        return first, np.empty(0), None
+    scores, doubt = assess(ranker, col.take(group.columns, first), group.problem, hardware)
     order = np.lexsort((group.variant[first], -scores))
     kernel = group.kernel_id[first].astype(np.int64) * 2 + group.columns["swapped"][first]
     kept = order[np.sort(np.unique(kernel[order], return_index=True)[1])]
-    return first[kept], scores[kept]
+    return first[kept], scores[kept], doubt
 
 
 def proposals_of(ranker: Ranker, group: Group, hardware: Hardware, k: int) -> Proposals:
@@ -89,7 +93,7 @@ def proposals_of(ranker: Ranker, group: Group, hardware: Hardware, k: int) -> Pr
     Each of the ``k`` best kernels of :func:`rank_group` gets its best-scored measured launch. Parameters as there.
     """
     group = group.as_deployed()
-    order, scores = rank_group(ranker, group, hardware)
+    order, scores, doubt = rank_group(ranker, group, hardware)
     if not order.size:
         return Proposals(order, scores)
     order, scores = order[:k], scores[:k]
@@ -99,7 +103,7 @@ def proposals_of(ranker: Ranker, group: Group, hardware: Hardware, k: int) -> Pr
     fine = np.asarray(ranker.score(col.take(group.columns, stacked), group.problem, hardware), dtype=np.float64)
     bounds = np.cumsum([len(rows) for rows in launches])[:-1]
     best = [rows[np.argmax(part)] for rows, part in zip(launches, np.split(fine, bounds), strict=True)]
-    return Proposals(np.array(best, dtype=np.intp), scores[0] - scores)
+    return Proposals(np.array(best, dtype=np.intp), scores[0] - scores, doubt)
 
 
 def propose(ranker: Ranker, group: Group, hardware: Hardware, k: int = 1) -> Rows:
@@ -107,22 +111,22 @@ def propose(ranker: Ranker, group: Group, hardware: Hardware, k: int = 1) -> Row
     return proposals_of(ranker, group, hardware, k).rows
 
 
-def predicted_regret(ranker: Ranker, gaps: Floats, problem: Problem) -> Floats | None:
-    """Return the regret that a ranker expects of proposals, shape of ``gaps``; None if it is not calibrated.
+def predicted_regret(ranker: Ranker, proposed: Proposals, problem: Problem) -> Floats | None:
+    """Return the regret that a ranker expects of its proposals, shape (proposals,); None if it is not calibrated.
 
     Parameters
     ----------
     ranker
         A ranker, with a ``calibration`` if it states what to expect.
-    gaps
-        Best score − score of each proposal.
+    proposed
+        What it proposes.
     problem
         The problem as it was ranked.
     """
     calibration = getattr(ranker, "calibration", None)
     if calibration is None:
         return None
-    return np.asarray(1.0 - calibration.relative_speed(gaps, problem), dtype=np.float64)
+    return np.asarray(1.0 - calibration.relative_speed(proposed.gaps, problem, proposed.doubt), dtype=np.float64)
 
 
 class RankerMethod:

@@ -82,7 +82,7 @@ def compute(terms: Terms, work: Work) -> dict[str, Value]:
         "log2_k_tiles_per_unit": work.k_tiles_per_unit,
         "log2_critical_k_tiles": work.critical_k_tiles,
         "log2_effective_splits": work.splits,
-        "atomic_reduction": columns["decomposition"] == Decomposition.SPLIT_K_ATOMIC if "decomposition" in columns else 0.0,
+        "atomic_reduction": columns.get("decomposition", np.zeros(1)) == Decomposition.SPLIT_K_ATOMIC,
         "efficiency_m": efficiency_m,
         "efficiency_n": efficiency_n,
         "efficiency_k": efficiency_k,

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from .columns import CANDIDATE_COLUMNS, Columns, concat, size, take, with_launch
 from .errors import InvalidConfig
 from .estimates import ceil_div, effective_launch, tile_counts
-from .rules import CLUSTER, MAX_CLUSTER_SIZE, TILE_K, multicast_mask, problem_mask, require_supported, serves, valid_mask
+from .rules import (
+    CLUSTER,
+    MAX_CLUSTER_SIZE,
+    TILE_K,
+    multicast_mask,
+    problem_mask,
+    require_supported,
+    serves,
+    valid_mask,
+)
 from .types import (
     FAMILIES,
     SWIZZLES,
@@ -133,8 +142,8 @@ def _grid(family: str, dtype: DType, tile_n: tuple[int, ...], void_c: tuple[int,
 def candidates_for(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:
     """Pick the kernels that can serve a problem, directly or swapped, with the default launch.
 
-    The configs themselves must be valid (:func:`~.rules.valid_mask`), as those of catalogues and spaces are. Those whose
-    multicast faults (:func:`~.rules.multicast_mask`) are left out.
+    The configs themselves must be valid (:func:`~.rules.valid_mask`), as those of catalogues and spaces are. Those
+    whose multicast faults (:func:`~.rules.multicast_mask`) are left out.
 
     Returns
     -------

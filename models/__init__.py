@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Ranker
+from .base import Ranker, assess
 from .baselines import AnalyticScore, RandomScore
 from .calibration import Calibration
 from .config import InvalidTraining, TrainingConfig
@@ -17,6 +17,7 @@ __all__ = [
     "RandomScore",
     "Ranker",
     "TrainingConfig",
+    "assess",
     "load_model",
     "model_names",
     "train",

@@ -41,6 +41,18 @@ class Ranker(Protocol):
         ...
 
 
+def assess(ranker: Ranker, columns: Columns, problem: Problem, hardware: Hardware) -> tuple[Floats, float | None]:
+    """Return the score of each candidate of a list, shape (rows,), and how doubtful the best is.
+
+    The doubt is for the ranker's calibration; None if the ranker says nothing about single problems.
+    """
+    method = getattr(ranker, "assess", None)
+    if method is None:
+        return np.asarray(ranker.score(columns, problem, hardware), dtype=np.float64), None
+    scores, doubt = method(columns, problem, hardware)
+    return scores, doubt
+
+
 class Scorer(Protocol):
     """A fitted function from feature rows to scores."""
 

@@ -41,7 +41,7 @@ class SampleConfig:
     """How measured groups become training rows."""
 
     coarse_fraction: float = 0.2
-    """Fraction of the rows marked coarse (over 3× the best) that is kept, drawn once per group."""
+    """Fraction of the rows marked coarse (``Group.coarse``) that is kept, drawn once per group."""
     labels: str = "auto"
     """``speed``, ``bands``, or ``auto``: speed for lambdarank, bands for ranknet. Unused by mse."""
     top_bands: int = 2

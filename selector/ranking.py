@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..generator import Columns, Problem, enumerate_launches, ranked_candidates, splits_worth_a_look
 from ..generator import columns as col
+from ..models import assess
 
 if TYPE_CHECKING:
     from ..features import Hardware
@@ -29,6 +30,8 @@ class Ranking:
     """Row of the input that each candidate came from, shape (rows,)."""
     score: NDArray[np.float64]
     """Best score of each kernel in stage 1, shape (rows,); higher is better."""
+    doubt: float | None = None
+    """How doubtful the best is, for the ranker's calibration; None if it says nothing about single problems."""
 
 
 def rank_candidates(
@@ -73,13 +76,13 @@ def rank_candidates(
     candidates, row = ranked_candidates(configs, problem, deterministic)
     if not len(row):
         return Ranking(candidates, row, np.empty(0))
-    score = ranker.score(candidates, problem, hardware)
+    score, doubt = assess(ranker, candidates, problem, hardware)
     # The best of each kernel's rows, the default launch first where they tie.
     order = np.lexsort((np.arange(len(row)), -score, row))
     kept = order[np.concatenate(([True], row[order][1:] != row[order][:-1]))]
     candidates, row, score = col.take(candidates, kept), row[kept], score[kept]
     if not launches:
-        return Ranking(candidates, row, score)
+        return Ranking(candidates, row, score, doubt)
 
     best = at_least(score, top)
     best = best[candidates["splits"][best] == 1]
@@ -87,12 +90,12 @@ def rank_candidates(
     other = ~splits_worth_a_look(variants, problem)
     variants, origin = col.take(variants, other), origin[other]
     if len(origin) == len(best):
-        return Ranking(candidates, row, score)
+        return Ranking(candidates, row, score, doubt)
     order = np.lexsort((np.arange(len(origin)), -ranker.score(variants, problem, hardware), origin))
     winner = order[np.searchsorted(origin[order], np.arange(len(best)))]
     for name, values in candidates.items():
         values[best] = variants[name][winner]
-    return Ranking(candidates, row, score)
+    return Ranking(candidates, row, score, doubt)
 
 
 def at_least(score: NDArray[np.float64], count: int) -> NDArray[np.intp]:

@@ -218,7 +218,8 @@ def _choices(
     # Rankers without calibration (baselines, a caller's own) order the kernels, but cannot say by how much.
     calibration: Calibration | None = getattr(ranker, "calibration", None)
     gap = best - np.array([value for _, value in ordered[:top_k]])
-    speed = np.full(len(gap), math.nan) if calibration is None else calibration.relative_speed(gap, ranked)
+    unknown = np.full(len(gap), math.nan)
+    speed = unknown if calibration is None else calibration.relative_speed(gap, ranked, ranking.doubt)
     return [
         Choice(
             problem=problem,

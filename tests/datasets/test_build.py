@@ -101,3 +101,11 @@ def test_units_hold_whole_tiles_and_every_kernel_once() -> None:
         size = sum((config.tile_m, config.tile_n, config.tile_k) == tile for config in listed)
         if size <= 12:
             assert sum(tile in unit for unit in tiles) == 1
+
+
+def test_units_hold_few_tiles() -> None:
+    configs = [
+        KernelConfig(64, tile_n, 64, 1, 1, 2, Schedule.PINGPONG, Epilogue.NOSMEM) for tile_n in range(16, 257, 16)
+    ]
+    units = plan_units(col.from_configs(configs))
+    assert [len(unit) for unit in units] == [6, 6, 4]

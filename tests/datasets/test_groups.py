@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from tables_example import BASELINES, CAMPAIGN, PROBLEMS, ROWS, make_manifest, make_plan, make_tables, row
@@ -9,6 +11,7 @@ from cutlass_ranker.datasets.merging import merge_campaign
 from cutlass_ranker.datasets.tables import Tables
 from cutlass_ranker.generator import (
     CANDIDATE_COLUMNS,
+    CONFIG_COLUMNS,
     DataError,
     Epilogue,
     KernelConfig,
@@ -91,3 +94,25 @@ def test_atomic_splits_are_candidates_only_when_asked_for():
     # Each way to split is ranked as a kernel of its own.
     assert group.ranked_first.all()
     assert len(set(group.variant.tolist())) == 4
+
+
+def test_kernels_outside_the_catalogue_are_not_ranked_but_may_be_the_oracle():
+    tables = make_tables()
+    kernel = {name: tables.kernels.loc[tables.kernels["kernel_id"] == 1, name].to_numpy() for name in CONFIG_COLUMNS}
+    everything, first = groups(tables)[0], groups(tables, catalogue=kernel)[0]
+    assert everything.listed is None
+    assert everything.ranked_first.tolist() == [True, False, True, True]
+    assert first.listed is not None
+    assert first.listed.tolist() == [False, False, True, False]
+    assert first.ranked_first.tolist() == [False, False, True, False]
+    assert first.oracle_us == everything.oracle_us == 199.0  # of kernel 0
+
+
+def test_a_column_major_output_is_ranked_as_the_transposed_problem():
+    first = groups(make_tables())[0]
+    assert first.as_deployed() is first
+    literal = replace(first, problem=Problem(4096, 256, 512, "TNN"))
+    turned = literal.as_deployed()
+    assert turned.problem == Problem(256, 4096, 512, "TNT")
+    assert turned.columns["swapped"].tolist() == [1, 1, 1, 0]
+    assert literal.columns["swapped"].tolist() == [0, 0, 0, 1]

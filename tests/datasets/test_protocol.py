@@ -167,7 +167,7 @@ def test_final_of_exact_times_gives_them_back(true: list[float], placements: int
 
 
 def test_final_decides_between_the_best(tmp_path: Path) -> None:
-    engine, rows = measure(tmp_path, Options(**SMALL))
+    engine, rows = measure(tmp_path, Options(race=3.0, **SMALL))
     retaken, final = last(rows, Phase.RETAKE), last(rows, Phase.FINAL)
     assert len(retaken) == 12
     best = retaken["retake_us"].min()

@@ -147,7 +147,7 @@ def test_a_kernel_is_proposed_once_with_its_best_split(make_group: MakeGroup):
         def score(self, columns: Columns, problem: Problem, hardware: object) -> np.ndarray:
             return np.where(columns["tile_m"] == 64, 0.5, columns["splits"] / 8.0)
 
-    rows, gaps = proposals_of(BySplits(), group, H200, k=4)
+    rows, gaps, _ = proposals_of(BySplits(), group, H200, k=4)
     # Scores 1/8, 1/2, 1 of the Stream-K kernel, 1/2 of the plain one.
     assert rows.tolist() == [2, 3]
     assert gaps == pytest.approx([0.0, 0.5])

@@ -16,7 +16,9 @@ from cutlass_ranker.generator import (
     Schedule,
     Scheduler,
     UnsupportedProblem,
+    candidates_for,
     check,
+    multicast_mask,
     problem_mask,
     require_supported,
     swap_family,
@@ -162,3 +164,39 @@ def test_sixteen_byte_rule_per_layout() -> None:
 def test_operands_beyond_a_tebibyte_are_refused() -> None:
     with pytest.raises(UnsupportedProblem, match="TiB"):
         require_supported(Problem(2**31 - 8, 2**31 - 8, 2**31 - 8))
+
+
+# Kernels that ended with a misaligned address on every problem on an H200, and neighbours that ran correctly.
+FAULTY = ((128, 16, 32, "TTT"), (256, 80, 32, "TTT"), (192, 48, 32, "NNN"), (256, 16, 32, "NTT"), (64, 80, 32, "TTN"))
+SOUND = ((128, 32, 32, 16), (128, 96, 32, 16), (128, 16, 64, 16), (128, 80, 64, 16), (128, 16, 32, 8), (128, 48, 32, 8))
+
+
+@pytest.mark.parametrize(("tile_m", "tile_n", "tile_k", "family"), FAULTY)
+def test_multicast_shares_that_faulted(tile_m: int, tile_n: int, tile_k: int, family: str) -> None:
+    config = KernelConfig(tile_m, tile_n, tile_k, 16, 1, 2, Schedule.WARPSPECIALIZED, Epilogue.TMA, family=family)
+    columns = col.from_configs([config])
+    assert valid_mask(columns, DTYPES["bf16"]).all()  # the paper's space counts it
+    assert not multicast_mask(columns, DTYPES["bf16"]).any()
+    assert [violation.rule for violation in check(config)] == ["multicast_share"]
+    assert col.size(candidates_for(columns, Problem(2048, 2048, 2048, family))[0]) == 0
+
+
+@pytest.mark.parametrize(("tile_m", "tile_n", "tile_k", "cluster_m"), SOUND)
+def test_multicast_shares_that_ran(tile_m: int, tile_n: int, tile_k: int, cluster_m: int) -> None:
+    config = KernelConfig(tile_m, tile_n, tile_k, cluster_m, 1, 2, Schedule.WARPSPECIALIZED, Epilogue.TMA)
+    assert check(config) == []
+
+
+@given(configs)
+def test_multicast_addresses(config: KernelConfig) -> None:
+    """Where every CTA's share of a tile starts, counted out."""
+    columns = col.from_configs([config])
+    shares = (
+        (config.tile_m * config.tile_k * 2, config.cluster_n),
+        (config.tile_n * config.tile_k * 2, config.cluster_m),
+    )
+    starts = [whole // ctas * cta for whole, ctas in shares for cta in range(ctas)]
+    aligned = all(start % 128 == 0 for start in starts)
+    # A single CTA loads the whole tile, which valid tiles fill in steps of 128 bytes.
+    if valid_mask(columns, DTYPES["bf16"])[0]:
+        assert bool(multicast_mask(columns, DTYPES["bf16"])[0]) == aligned

@@ -56,15 +56,22 @@ def shipped_pool(problem: Problem) -> Pool:
     UnsupportedProblem
         If the catalogue has no kernels of the problem's layout (itself or swapped) or element type.
     """
-    configs = load_catalogue()
-    families = {FAMILIES[code] for code in np.unique(configs["family"])}
-    covered = sorted(families | {swap_family(family) for family in families})
-    if problem.dtype.name != CATALOGUE_DTYPE or problem.layout not in covered:
+    configs = _catalogue_of(problem.layout)
+    if problem.dtype.name != CATALOGUE_DTYPE or not col.size(configs):
+        families = {FAMILIES[code] for code in np.unique(load_catalogue()["family"])}
+        covered = sorted(families | {swap_family(family) for family in families})
         raise UnsupportedProblem(
             f"the shipped catalogue has no kernels for {problem.dtype.name} with layout {problem.layout}; it covers "
             f"{CATALOGUE_DTYPE} with layouts {', '.join(covered)}. Give your own candidates, or a space, to rank others"
         )
     return Pool(configs)
+
+
+@lru_cache(maxsize=len(FAMILIES))
+def _catalogue_of(layout: str) -> Columns:
+    """Return the kernels of the shipped catalogue that serve a layout, directly or swapped."""
+    configs = load_catalogue()
+    return col.take(configs, np.isin(configs["family"], [FAMILIES.index(layout), FAMILIES.index(swap_family(layout))]))
 
 
 def space_pool(space: object, problem: Problem) -> Pool:

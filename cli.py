@@ -319,7 +319,7 @@ def report(
     from .datasets import load
     from .eval import make_report
 
-    made = make_report(out, load(path=path), model, hardware, seed)
+    made = make_report(out, None if path is None else load(path=path), model, hardware, seed)
     typer.echo(f"{out / 'report.html'}: {made['evaluation']['groups']} evaluation problems")
 
 

@@ -36,7 +36,7 @@ PROTOCOL_VERSION: Final = 3
    each, and count among the 10 launches of a first pass; 20 launches (were 24) under 20 microseconds are for candidates
    within 1.5 times the best only, the others have 10; those slower than 1.5 times the best (was 3) keep their look. The
    best 8 of the retake within 3% of its fastest, and cuBLASLt's first and best, are decided by a final
-   (``measure.ProblemRun``), whose times replace ``retake_us`` on its scale. The second timer's median is of 10 launches.
+   (``measure.ProblemRun``), whose times replace ``retake_us`` on its scale. The second timer takes 10 launches.
 """
 CONDITIONS: Final = ("protocol_version", "operands", "mode")
 """What must be the same for all rows of a campaign."""

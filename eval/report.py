@@ -13,7 +13,7 @@ import numpy as np
 
 from ..datasets import Group, Tables, groups, load
 from ..features import Hardware, get_hardware
-from ..generator import DataError, MissingDependency
+from ..generator import DataError, MissingDependency, load_catalogue
 from ..models import AnalyticScore, load_model, model_names
 from .evaluation import evaluate
 from .methods import BaselineMethod, Method, NvmmhMethod, NvmmhVariants, RandomPick, RankerMethod, StaticBest
@@ -47,7 +47,8 @@ def make_report(
     out_dir
         Folder to write to; made if it does not exist.
     tables
-        Measured data; the shipped ones unless given.
+        Measured data, all of whose kernels are ranked. Unless given, the shipped data, of which the kernels of the
+        shipped catalogue are ranked; the others may still be an oracle.
     models
         Rankers, names of shipped models or paths of saved ones; the first is the one that speed-ups are stated for.
         All shipped models, the default first, unless given.
@@ -77,9 +78,10 @@ def make_report(
             f"a report needs {error.name}, which is not installed: pip install 'cutlass-ranker[report]'"
         ) from error
 
+    catalogue = load_catalogue() if tables is None else None
     tables = load() if tables is None else tables
     hardware = get_hardware(hardware)
-    measured = groups(tables)
+    measured = groups(tables, catalogue=catalogue)
     evaluated, training = (_with_oracle([g for g in measured if g.split == split]) for split in ("eval", "train"))
     if not evaluated:
         raise DataError("the tables hold no evaluation problem with a measured candidate")

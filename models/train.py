@@ -142,8 +142,8 @@ def train_and_save(
 ) -> Model:
     """Train on the training split of measured tables, evaluate on the evaluation split, and write the model's folder.
 
-    Every measured candidate is trained on, those with atomic adds too; evaluated is what :func:`select_kernel` would
-    choose from the shipped catalogue, against the fastest of all that was measured.
+    Every measured candidate is trained on, those with atomic adds too. On the shipped tables, what is evaluated is the
+    choice among the shipped catalogue's kernels, against the fastest of all that was measured.
 
     Parameters
     ----------
@@ -170,6 +170,7 @@ def train_and_save(
     from ..datasets import groups, load
 
     tables = load(path=path)
+    catalogue = load_catalogue() if path is None else None
     training = [group.as_deployed() for group in groups(tables, "train", deterministic=False)]
     if not training:
         raise DataError("the tables have no measured training problems")
@@ -177,7 +178,7 @@ def train_and_save(
         training,
         get_hardware(hardware),
         config,
-        evaluation=[group.as_deployed() for group in groups(tables, "eval", catalogue=load_catalogue())],
+        evaluation=[group.as_deployed() for group in groups(tables, "eval", catalogue=catalogue)],
         name=name or Path(out).resolve().name,
         data={"campaigns": _campaigns(tables)},
         log=log,

@@ -265,7 +265,9 @@ def rescue(study: Study, dead: Sequence[str] = ()) -> None:
         attempt = trial.user_attrs.get("attempt", 1)
         lost = trial.state == TrialState.FAIL and "error" not in trial.user_attrs
         if lost and trial.number not in retried and attempt < ATTEMPTS:
-            study.enqueue_trial(trial.params, user_attrs={"retry_of": trial.number, "attempt": attempt + 1})
+            # Killed early, a trial may not have come to all the parameters that it was queued with.
+            wanted = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+            study.enqueue_trial(wanted, user_attrs={"retry_of": trial.number, "attempt": attempt + 1})
 
 
 def _gone(trial: FrozenTrial, dead: Sequence[str]) -> bool:

@@ -94,7 +94,7 @@ class Halving:
     feature_set = "none"
 
     class Calibrated:
-        def relative_speed(self, gap: np.ndarray, problem: Problem) -> np.ndarray:
+        def relative_speed(self, gap: np.ndarray, problem: Problem, doubt: float | None = None) -> np.ndarray:
             return 0.9 * 0.5 ** np.asarray(gap)
 
     calibration: Calibrated | None = Calibrated()

@@ -23,7 +23,7 @@ BASELINES = {"nvmmh_mean", "nvmmh_best", "cublaslt_first", "cublaslt_best", "sta
 class Calibrated:
     """Expects that a unit of score costs a tenth."""
 
-    def relative_speed(self, gap: np.ndarray, problem: Problem) -> np.ndarray:
+    def relative_speed(self, gap: np.ndarray, problem: Problem, doubt: float | None = None) -> np.ndarray:
         return 0.95 - 0.1 * np.minimum(gap, 5.0)
 
 

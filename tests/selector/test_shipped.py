@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cutlass_ranker import Candidate, KernelConfig, Problem, UnsupportedProblem, rank_kernels, select_kernel
-from cutlass_ranker.generator import check, load_catalogue, names, parse_dtype
+from cutlass_ranker.generator import FAMILIES, check, load_catalogue, names, parse_dtype, swap_family
 from cutlass_ranker.generator import columns as col
 
 BF16 = parse_dtype("bf16")
@@ -67,10 +67,16 @@ def test_another_process_gives_the_same_answer() -> None:
     assert len(answers) == 1
 
 
-@pytest.mark.parametrize("layout", ["NN", "NT", "TT", "NNN"])
-def test_layouts_without_kernels_say_what_is_covered(layout: str) -> None:
-    with pytest.raises(UnsupportedProblem, match="it covers bf16 with layouts TNN, TNT"):
-        select_kernel(64, 64, 64, layout=layout)
+@pytest.mark.parametrize("layout", FAMILIES)
+def test_every_layout_is_served(layout: str) -> None:
+    for shape in (shape for shape in SHAPES if shape[0] % 8 == 0):
+        choice = select_kernel(*shape, layout=layout)
+        assert choice.config.family == (swap_family(layout) if choice.swapped else layout)
+
+
+def test_a_type_without_kernels_says_what_is_covered() -> None:
+    with pytest.raises(UnsupportedProblem, match=f"it covers bf16 with layouts {', '.join(sorted(FAMILIES))}"):
+        select_kernel(64, 64, 64, dtype="f16")
 
 
 def test_another_gpu_may_get_another_answer() -> None:

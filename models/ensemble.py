@@ -66,7 +66,7 @@ class Ensemble:
 
         Members are the networks and forests that decide.
         """
-        if not self.rescored:
+        if not self.rescored or len(features) <= self.rescored:
             parts = [self._voices(number, features) for number in self._deciding]
             return _mean(parts), np.arange(len(features)), np.concatenate(parts)
         first = self._voices(0, features).mean(axis=0)

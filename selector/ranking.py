@@ -77,10 +77,11 @@ def rank_candidates(
     if not len(row):
         return Ranking(candidates, row, np.empty(0))
     score, doubt = assess(ranker, candidates, problem, hardware)
-    # The best of each kernel's rows, the default launch first where they tie.
-    order = np.lexsort((np.arange(len(row)), -score, row))
-    kept = order[np.concatenate(([True], row[order][1:] != row[order][:-1]))]
-    candidates, row, score = col.take(candidates, kept), row[kept], score[kept]
+    if (row[1:] <= row[:-1]).any():
+        # The best of each kernel's rows, the default launch first where they tie.
+        order = np.lexsort((np.arange(len(row)), -score, row))
+        kept = order[np.concatenate(([True], row[order][1:] != row[order][:-1]))]
+        candidates, row, score = col.take(candidates, kept), row[kept], score[kept]
     if not launches:
         return Ranking(candidates, row, score, doubt)
 

@@ -31,6 +31,10 @@ _ROWS: Final = (
     ("top1", "picked the fastest", "{:.1%}"),
     ("mean_expected_regret", "mean regret that the model expected", "{:.2%}"),
 )
+_CATALOGUE: Final = (
+    " There every measured kernel may be chosen, with atomic adds too. On the evaluation problems, what is chosen from is "
+    "the catalogue `{}`, and the fastest is that of all measured kernels."
+)
 _COLUMNS: Final = (("cross_validation", "cross-validation"), ("evaluation", "evaluation problems"))
 
 
@@ -70,7 +74,8 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         "",
         "Regret = 1 − fastest measured time / time of the pick, under the deployed rule: the best kernel by the score "
         "of its default launch, then the best-scored of its measured launches. Cross-validation leaves whole shapes "
-        f"out ({training['config']['folds']} folds) and also chose the training length, so it is slightly optimistic.",
+        f"out ({training['config']['folds']} folds) and also chose the training length, so it is slightly optimistic."
+        + (_CATALOGUE.format(data["catalogue"]) if data.get("catalogue") else ""),
         "",
         *table,
         "",
@@ -92,7 +97,13 @@ def render_card(manifest: Mapping[str, Any]) -> str:
 def _what(manifest: Mapping[str, Any]) -> str:
     """Describe family and objective, of an ensemble those of its members."""
     if manifest["kind"] == "ensemble":
-        return f"{_KINDS['ensemble']} ({'; '.join(_what(member) for member in manifest['members'])})"
+        members = [_what(member) for member in manifest["members"]]
+        if not manifest.get("rescore"):
+            return f"{_KINDS['ensemble']} ({'; '.join(members)})"
+        return (
+            f"a first stage ({members[0]}) orders all candidates, and {_KINDS['ensemble']} ({'; '.join(members[1:])}) "
+            f"the best {manifest['rescore']} of them again"
+        )
     return f"{_KINDS[manifest['kind']]}, trained with {_OBJECTIVES[manifest['objective']]}"
 
 

@@ -180,7 +180,7 @@ def train_and_save(
         config,
         evaluation=[group.as_deployed() for group in groups(tables, "eval", catalogue=catalogue)],
         name=name or Path(out).resolve().name,
-        data={"campaigns": _campaigns(tables)},
+        data={"campaigns": _campaigns(tables), "catalogue": "" if catalogue is None else "default"},
         log=log,
     )
     folder = model.save(out)

@@ -131,6 +131,10 @@ def test_train_save_and_load(
     assert loaded.manifest["metrics"]["evaluation"]["mean_regret"] == pytest.approx(mine)
     card = render_card(model.manifest)
     assert "mean of several rankers" in card
+    assert "a first stage" not in card
+    staged = render_card({**model.manifest, "rescore": 16})
+    assert "a first stage (ridge regression, trained with least squares on log relative speed) orders all" in staged
+    assert "again" in staged
     assert "(ridge regression, trained with least squares on log relative speed; ridge regression, " in card
 
     # Saving another kind there leaves none of the members' files.

@@ -126,8 +126,9 @@ class TrainingConfig:
     seed: int = 0
     folds: int = 5
     """Folds of the shape-grouped cross-validation."""
-    threads: int = 2
-    """CPU threads of the training framework. On a machine that is busy otherwise, 1 is faster than 2."""
+    threads: int = 1
+    """CPU threads of the training framework. More help only on a machine that does nothing else: two trainings of two
+    threads on two cores took ten times as long as two of one thread."""
     samples: SampleConfig = field(default_factory=SampleConfig)
     xgboost: XGBoostConfig = field(default_factory=XGBoostConfig)
     mlp: MLPConfig = field(default_factory=MLPConfig)

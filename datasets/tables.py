@@ -74,6 +74,10 @@ _SPLIT: Final = ("time_us", "retake_us", "graph_us", "spread")
 COMPRESSION_LEVEL: Final = 9
 
 
+ROW_GROUP: Final = 1 << 16
+"""Rows that are stored together; reading the rows of one problem touches few such groups."""
+
+
 def empty(table: str) -> pd.DataFrame:
     """Return a table of the schema without rows."""
     return conform(table, pd.DataFrame({column: [] for column in SCHEMA[table]}))
@@ -141,7 +145,7 @@ class Tables:
 
 
 def _write(table: str, frame: pd.DataFrame, path: Path) -> None:
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"row_group_size": ROW_GROUP}
     if table == "measurements":
         rounded = {column: round_mantissa(frame[column].to_numpy(), bits) for column, bits in MANTISSA_BITS.items()}
         frame = frame.assign(**rounded)

@@ -77,10 +77,15 @@ def _of_problem(
     first: list[float] = []
     retaken: list[float] = []
     timed: list[tuple[Candidate, float]] = []
-    for row in (dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)):
-        if row["campaign_id"] not in main or row["status"] not in ("ok", "coarse"):
-            continue
-        again = row["retake_us"] is not None and not math.isnan(row["retake_us"])
+    # Of a candidate that several campaigns measured, the row counts that counts in datasets.groups().
+    counting: dict[tuple[object, ...], dict[str, Any]] = {}
+    for row in sorted(
+        (dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)), key=_weight
+    ):
+        if row["campaign_id"] in main and row["status"] in ("ok", "coarse"):
+            counting[tuple(row[name] for name in ("kernel_id", "swapped", *LAUNCH_COLUMNS))] = row
+    for row in counting.values():
+        again = _retaken(row)
         time = row["retake_us"] if again else row["time_us"]
         if row["status"] == "ok" and (row["decomposition"] != Decomposition.SPLIT_K_ATOMIC or not deterministic):
             (retaken if again else first).append(time)
@@ -97,6 +102,15 @@ def _of_problem(
         min(retaken or first, default=None),
         baseline[0] if baseline else None,
     )
+
+
+def _retaken(row: dict[str, Any]) -> bool:
+    return row["retake_us"] is not None and not math.isnan(row["retake_us"])
+
+
+def _weight(row: dict[str, Any]) -> tuple[bool, bool, int]:
+    """Order of a candidate's rows, the one that counts last: retaken ones, then those not coarse, then the newest."""
+    return _retaken(row), row["status"] == "ok", row["campaign_id"]
 
 
 def _keys(candidates: Sequence[Candidate], problem: Problem) -> list[tuple[object, ...]]:

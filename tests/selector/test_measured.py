@@ -1,13 +1,14 @@
 """Looking up measured times: which row counts, launches that come to the same, and the transposed problem."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from cutlass_ranker import Choice, Decomposition, KernelConfig, Launch, Problem, Raster
-from cutlass_ranker.datasets import Tables
+from cutlass_ranker.datasets import Tables, load
 from cutlass_ranker.datasets.tables import conform
 from cutlass_ranker.generator import CONFIG_COLUMNS, DataError, Epilogue, Schedule, swap_family
 from cutlass_ranker.generator import columns as col
@@ -127,3 +128,19 @@ def test_damaged_tables_are_an_error(folder: Path) -> None:
     (folder / "kernels.parquet").write_bytes(b"PAR1 no table")
     with pytest.raises(DataError, match="cannot read table kernels"):
         look_up([choice(SMALL)], folder)
+
+
+def test_a_newer_retake_replaces_an_older_one(folder: Path) -> None:
+    tables = load(path=folder)
+    newer = tables.campaigns.iloc[[0]].assign(campaign_id=2, name="c")
+    again = pd.DataFrame([row(0, 13.0, 12.0, campaign=2), row(0, 9.5, campaign=2)])
+    changed = {
+        "campaigns": pd.concat([tables.campaigns, newer], ignore_index=True),
+        "measurements": conform("measurements", pd.concat([tables.measurements.astype(object), again])),
+    }
+    replace(tables, **changed).write(folder)
+    asked = choice(SMALL)
+    found = look_up([asked], folder)
+    # 12 is newer than 10, and retaken, unlike 9.5.
+    assert found.choices == {asked.candidate: 12.0}
+    assert found.fastest == 12.0

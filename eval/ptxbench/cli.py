@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -82,11 +83,11 @@ def evaluate(
     hidden_seed: Seed = None,
 ) -> None:
     """Run candidates through the four gates on the first visible GPU, and write traces."""
-    from .evaluate import Evaluator, Options, load_solutions, outcome_table, write_outcomes
+    from .evaluate import Evaluator, Options, load_solutions, outcome_table, write_evidence, write_outcomes
     from .gemm import load_definition, read_gemm
 
     gemm = read_gemm(load_definition(definition))
-    options = Options(jobs=_jobs(jobs), seed=hidden_seed, log=typer.echo)
+    options = Options(jobs=_jobs(jobs), seed=hidden_seed, log=typer.echo, finished=partial(write_evidence, out))
     evaluator = Evaluator(gemm, cache or out / "builds", options)
     outcomes = evaluator.run(load_solutions(solutions, gemm.definition.name), _values(gemm.free_axes, m))
     write_outcomes(out, gemm, outcomes, evaluator.info)
@@ -106,12 +107,13 @@ def suite(
     only: Annotated[list[str] | None, typer.Option(help="Kernels to run; may be repeated. All unless given.")] = None,
 ) -> None:
     """Check the checker: every kernel must be refused by the gate that it names. Exit status 1 if one is not."""
-    from .evaluate import Evaluator, Options, write_outcomes
+    from .evaluate import Evaluator, Options, write_evidence, write_outcomes
     from .gemm import load_definition, read_gemm
     from .suite import run_suite, suite_table
 
     gemm = read_gemm(load_definition(definition))
-    evaluator = Evaluator(gemm, cache or out / "builds", Options(jobs=_jobs(jobs), log=typer.echo))
+    options = Options(jobs=_jobs(jobs), log=typer.echo, finished=partial(write_evidence, out))
+    evaluator = Evaluator(gemm, cache or out / "builds", options)
     results = run_suite(kernels, gemm, _values(gemm.free_axes, m), evaluator, only or ())
     write_outcomes(out, gemm, [result.outcome for result in results], evaluator.info)
     table = suite_table(results)

@@ -58,6 +58,8 @@ class Options:
     """Seed of hidden inputs; from the system unless given, as it must be where it counts."""
     protocol: Protocol = field(default_factory=Protocol)
     log: Callable[[str], None] = lambda _: None
+    finished: Callable[[Outcome], None] = lambda _: None
+    """Called with each outcome once its last gate has run, and again if it is timed again."""
 
 
 @dataclass
@@ -259,7 +261,7 @@ class Evaluator:
             Outcome(solution, workload, build, seconds={"static": build.seconds})
             for solution, build in zip(solutions, self.builder.build_all(solutions), strict=True)
         ]
-        built = [outcome for outcome in outcomes if outcome.build.passed]
+        built = self._passed(outcomes, lambda o: o.build.passed)
         if not built:
             return outcomes
         program = self._program()
@@ -267,21 +269,29 @@ class Evaluator:
             self._say(f"gate 2, correct: {len(built)} candidates")
             for outcome in built:
                 self._timed("correct", self._check_correct, outcome, program, values, referee)
-            correct = [o for o in built if o.correctness is not None and o.correctness.passed]
+            correct = self._passed(built, lambda o: o.correctness is not None and o.correctness.passed)
             with ThreadPoolExecutor(self.options.memory_jobs) as pool:
                 list(pool.map(lambda o: self._timed("memcheck", self._check_memory, o, program, values), correct))
-            correct = [o for o in correct if o.correctness is not None and o.correctness.passed]
+            correct = self._passed(correct, lambda o: o.correctness is not None and o.correctness.passed)
             self._say(f"gate 3, target instruction: {len(correct)} candidates")
             for outcome in correct:
                 self._timed("instruction", self._check_instructions, outcome, program, values)
             self._say(f"gate 4, fast: {len(correct)} candidates")
             for outcome in correct:
                 self._timed("fast", self._check_fast, outcome, program, values, referee)
+                self.options.finished(outcome)
             self._confirm(correct, program, values, referee)
         return outcomes
 
     def _say(self, text: str) -> None:
         self.options.log(text)
+
+    def _passed(self, outcomes: Sequence[Outcome], passed: Callable[[Outcome], bool]) -> list[Outcome]:
+        """Return the outcomes that go on to the next gate; the others are finished."""
+        for outcome in outcomes:
+            if not passed(outcome):
+                self.options.finished(outcome)
+        return [outcome for outcome in outcomes if passed(outcome)]
 
     def _program(self) -> Program:
         """Build the program; see whether it works for an unprivileged user, who may not reach CUDA's libraries."""
@@ -368,6 +378,13 @@ class Evaluator:
             best.first_timing = best.timing
             self._say(f"timed again: {best.solution.name}")
             self._timed("fast", self._check_fast, best, program, values, referee)
+            self.options.finished(best)
+
+
+def write_evidence(folder: Path, outcome: Outcome) -> None:
+    """Write the evidence of one candidate as a file of its own; of a candidate that was timed again, over the first."""
+    sizes = "_".join(f"{axis.lower()}{value}" for axis, value in outcome.workload.axes.items()) or "fixed"
+    write_json(folder / "evidence" / f"{outcome.solution.name}-{sizes}.json", outcome.evidence())
 
 
 def write_outcomes(folder: Path, gemm: Gemm, outcomes: Sequence[Outcome], info: Mapping[str, Any]) -> None:
@@ -381,8 +398,7 @@ def write_outcomes(folder: Path, gemm: Gemm, outcomes: Sequence[Outcome], info: 
             known.add(outcome.workload.uuid)
             traces.add_traces(gemm.definition, [Trace(gemm.definition.name, outcome.workload)])
         traces.add_traces(gemm.definition, [outcome.trace(info)])
-        sizes = "_".join(f"{axis.lower()}{value}" for axis, value in outcome.workload.axes.items()) or "fixed"
-        write_json(folder / "evidence" / f"{outcome.solution.name}-{sizes}.json", outcome.evidence())
+        write_evidence(folder, outcome)
 
 
 def outcome_table(outcomes: Sequence[Outcome]) -> str:

@@ -96,7 +96,8 @@ class Neighbour:
 def nearest_problems(problem: Problem, tables: Tables, count: int) -> list[Neighbour]:
     """Return the nearest measured problems of the same layout and type, by distance of the logarithms of their sizes.
 
-    A problem whose D is column-major is compared as its transposed one, as it was measured.
+    A problem whose D is column-major is compared as its transposed one, as it was measured. Times in server mode, of
+    calls that find the GPU idle as PTXBench's do, count where there are such.
     """
     asked = problem.transposed() if problem.layout[2] == "N" else problem
     rows = tables.problems
@@ -112,15 +113,24 @@ def nearest_problems(problem: Problem, tables: Tables, count: int) -> list[Neigh
         problems=chosen,
         measurements=tables.measurements[tables.measurements["problem_id"].isin(ids)],
     )
-    by_id = {group.problem_id: group for group in groups(subset)}
-    first = tables.baselines[tables.baselines["method"] == "cublaslt_first"].sort_values("campaign_id")
-    baseline = first.groupby("problem_id")["time_us"].last()  # the newest campaign counts
+    campaigns = tables.campaigns
+    idle = campaigns[(campaigns["mode"] == "server") & (campaigns["operands"] == "cold")]
+    measured = _measured(subset) | _measured(replace(subset, campaigns=idle.assign(purpose="main")))
     found = [
-        Neighbour(by_id[problem_id], float(distance), float(baseline.get(problem_id, math.nan)))
+        Neighbour(measured[problem_id][0], float(distance), measured[problem_id][1])
         for problem_id, distance in zip(ids.tolist(), distances[order].tolist(), strict=True)
-        if problem_id in by_id
+        if problem_id in measured
     ]
     return found[:count]
+
+
+def _measured(tables: Tables) -> dict[int, tuple[Group, float]]:
+    """Return each problem's group and cuBLASLt's first answer, µs or NaN, as the main campaigns measured them."""
+    main = tables.campaigns.loc[tables.campaigns["purpose"] == "main", "campaign_id"]
+    first = tables.baselines[tables.baselines["method"] == "cublaslt_first"]
+    first = first[first["campaign_id"].isin(main)].sort_values("campaign_id")
+    baseline = first.groupby("problem_id")["time_us"].last()  # the newest campaign counts
+    return {group.problem_id: (group, float(baseline.get(group.problem_id, math.nan))) for group in groups(tables)}
 
 
 def seed_source(candidate: Candidate, problem: Problem) -> str:

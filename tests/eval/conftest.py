@@ -51,7 +51,7 @@ PROBLEMS = [
 CAMPAIGN = {
     "gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "cutlass": "4.2.0", "protocol_version": 1,
     "commit": "0123456789abcdef", "started": "2026-11-30T12:00:00Z", "seconds": 600.0, "workers": 1, "operands": "cold",
-    "timer_resolution_us": 0.256, "probe_us": 25.0, "graph_overhead_us": 1.5,
+    "mode": "offline", "timer_resolution_us": 0.256, "probe_us": 25.0, "graph_overhead_us": 1.5,
 }  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def _with_campaigns(tables: Tables, added: list[tuple[str, str, str, str, float]
     """
     main = tables.measurements.query("campaign_id == 0 and status == 'ok' and problem_id < 3")
     fast = main["time_us"] <= main.groupby("problem_id")["time_us"].transform("median")
-    campaigns, rows = [tables.campaigns.assign(mode="offline")], [tables.measurements]
+    campaigns, rows = [tables.campaigns], [tables.measurements]
     for number, (name, purpose, operands, mode, factor) in enumerate(added, start=10):
         campaigns.append(
             tables.campaigns.iloc[[0]].assign(

@@ -14,11 +14,11 @@ from cutlass_ranker.eval.ptxbench import evaluate as module
 from cutlass_ranker.eval.ptxbench.correctness import hidden_sizes, plan_cases, sanitizer_findings
 from cutlass_ranker.eval.ptxbench.evaluate import load_solutions, outcome_table
 from cutlass_ranker.eval.ptxbench.feedback import feedback, feedback_of_trace
-from cutlass_ranker.eval.ptxbench.harness_process import Program
+from cutlass_ranker.eval.ptxbench.harness_process import HarnessProcess, Program
 from cutlass_ranker.eval.ptxbench.sass import InstructionCheck, Used
 from cutlass_ranker.eval.ptxbench.static import Build
 from cutlass_ranker.eval.ptxbench.suite import Expectation
-from cutlass_ranker.eval.ptxbench.timing import Protocol
+from cutlass_ranker.eval.ptxbench.timing import Protocol, _agree, _Side
 
 QUICK = Protocol(warmups=2, launches=6, trials=2, offline_batches=2, server_calls=3)
 SANITIZER = """========= COMPUTE-SANITIZER
@@ -119,6 +119,41 @@ def test_the_winner_is_timed_again_and_written_with_its_evidence(
     assert evidence["gates"]["fast"]["before_retake"]["passed"]
     assert feedback_of_trace(traces["honest"])["timing"]["speedup"]["latency"] == pytest.approx(0.9, rel=0.02)
     assert "| honest |" in outcome_table(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("span_us", "event_us", "gap_us", "agree"),
+    [
+        # 5% of 50 µs is 2.5 µs; the events may add the gap to it, and never take anything off.
+        (50.0, 52.4, 0.0, True), (50.0, 52.6, 0.0, False), (50.0, 76.0, 24.0, True), (50.0, 77.0, 24.0, False),
+        (50.0, 47.4, 24.0, False),
+        # Under 40 µs the 2 µs that are always allowed are more.
+        (20.0, 21.9, 0.0, True), (20.0, 22.1, 0.0, False),
+    ],
+)  # fmt: skip
+def test_events_may_enclose_the_gap_of_a_launch(span_us: float, event_us: float, gap_us: float, agree: bool) -> None:
+    assert _agree({"span_us": span_us, "event_us": event_us}, gap_us) is agree
+
+
+def test_the_allowed_gap_is_that_of_trusted_launches(fake_program: Program, tmp_path: Path) -> None:
+    with HarnessProcess(fake_program, "reference", tmp_path, trace=True) as process:
+        side = _Side(process, random.Random(1), 3.0, trusted=True)
+        # 0, 1, ... 20 µs: 95% of them are at most 19 µs.
+        side.launches = [{"span_us": 50.0, "event_us": 50.0 + added} for added in range(21)]
+        assert side.gap_us() == pytest.approx(19.0)
+        side.launches = [{"span_us": 50.0, "event_us": 49.0}]
+        assert side.gap_us() == 0.0
+
+
+def test_outcomes_are_handed_over_as_they_are_finished(
+    evaluator: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished: list[tuple[str, str | None]] = []
+    options = replace(evaluator.options, finished=lambda o: finished.append((o.solution.name, o.failed_gate)))
+    monkeypatch.setattr(evaluator, "options", options)
+    evaluator.run(candidates(tmp_path / "c", "honest", "stray", "wrong"), {"M": 8192})
+    # The honest one is the fastest and is timed twice.
+    assert finished == [("wrong", "correct"), ("honest", None), ("stray", "fast"), ("honest", None)]
 
 
 def test_a_correct_kernel_without_the_instruction_is_timed(

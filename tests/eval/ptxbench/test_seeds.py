@@ -3,9 +3,11 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cutlass_ranker import HARDWARE, Candidate, CutlassRankerError, KernelConfig, Launch, Problem, rank_kernels
@@ -63,6 +65,29 @@ def test_the_nearest_problems_come_first(synthetic_tables: Tables) -> None:
     distances = np.sort(np.linalg.norm(np.log2(sizes / [900.0, 1100.0, 2100.0]), axis=1))
     assert [neighbour.distance for neighbour in found] == pytest.approx(distances[:3].tolist())
     assert all(neighbour.cublaslt_us > 0 for neighbour in found)
+
+
+def test_times_of_calls_that_find_the_gpu_idle_come_first(synthetic_tables: Tables) -> None:
+    row = synthetic_tables.problems.iloc[0]
+    problem = Problem(int(row["M"]), int(row["N"]), int(row["K"]), row["layout"])
+    (before,) = nearest_problems(problem, synthetic_tables, 1)
+    own = synthetic_tables.measurements
+    served = own[(own["problem_id"] == row["problem_id"]) & own["retake_us"].notna()].head(5)
+    served = served.assign(campaign_id=10, retake_us=[9.0, 8.0, 7.0, 6.0, 5.0])
+    campaign = synthetic_tables.campaigns.iloc[[0]].assign(campaign_id=10, purpose="study")
+
+    def nearest(mode: str) -> Neighbour:
+        campaigns = pd.concat([synthetic_tables.campaigns, campaign.assign(mode=mode)], ignore_index=True)
+        rows = pd.concat([own, served], ignore_index=True)
+        (found,) = nearest_problems(problem, replace(synthetic_tables, campaigns=campaigns, measurements=rows), 1)
+        return found
+
+    assert before.cublaslt_us > 0
+    assert nearest("offline").best(3) == before.best(3)
+    idle = nearest("server")
+    assert sorted(idle.group.time_us.tolist()) == [5.0, 6.0, 7.0, 8.0, 9.0]
+    assert idle.group.kernel_id[np.argmin(idle.group.time_us)] == served["kernel_id"].iloc[-1]
+    assert math.isnan(idle.cublaslt_us)  # cuBLASLt was not measured in that mode
 
 
 def test_a_neighbours_best_kernels(make_group: Callable[..., Group]) -> None:

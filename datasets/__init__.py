@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import labels
-    from .grouping import Group, groups
+    from .grouping import Group, clock_factors, groups, training_groups
     from .info import Finding, Info, data_check, data_info
     from .merging import merge
     from .plan import (
@@ -32,6 +32,7 @@ __all__ = [
     "Plan",
     "Tables",
     "best_time",
+    "clock_factors",
     "data_check",
     "data_info",
     "groups",
@@ -44,12 +45,13 @@ __all__ = [
     "merge",
     "nvmmh_kernels",
     "read_plan",
+    "training_groups",
     "write_plan",
 ]
 
 _HOMES = {
     "Finding": "info", "Info": "info", "data_check": "info", "data_info": "info",
-    "Group": "grouping", "groups": "grouping",
+    "Group": "grouping", "clock_factors": "grouping", "groups": "grouping", "training_groups": "grouping",
     "Plan": "plan", "make_gap_plan": "plan", "make_plan": "plan", "make_repeat_plan": "plan",
     "make_study_plan": "plan", "nvmmh_kernels": "plan", "read_plan": "plan", "write_plan": "plan",
     "Tables": "tables", "best_time": "tables", "load": "tables",

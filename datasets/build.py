@@ -27,6 +27,7 @@ from typing import Any, Final
 import pandas as pd
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from .. import generator
 from ..generator import CONFIG_COLUMNS, BuildError, Columns, KernelConfig, emit_unit, parse_dtype
 from ..generator import columns as col
 
@@ -58,8 +59,9 @@ class Toolchain:
     @property
     def include_flags(self) -> list[str]:
         """Flags naming the header folders."""
-        runner = Path(str(files(__package__) / "runner"))
-        folders = (self.cutlass / "include", self.cutlass / "tools" / "util" / "include", runner)
+        ours = (files(__package__) / "runner", files(generator) / "templates")
+        cutlass = (self.cutlass / "include", self.cutlass / "tools" / "util" / "include")
+        folders = (*cutlass, *(Path(str(folder)) for folder in ours))
         return [f"-I{folder}" for folder in folders]
 
 
@@ -189,8 +191,9 @@ def build(
 
 def _make_unit(configs: list[KernelConfig], tools: Toolchain) -> _Unit:
     source = emit_unit(configs)
-    runner = files(__package__) / "runner"
-    parts = [source, *((runner / name).read_text() for name in ("unit.h", "kernel_abi.h")), *FLAGS]
+    runner, templates = files(__package__) / "runner", files(generator) / "templates"
+    headers = (runner / "unit.h", runner / "kernel_abi.h", templates / "split_k_parallel.h")
+    parts = [source, *(header.read_text() for header in headers), *FLAGS]
     parts += [tools.nvcc_version, tools.cutlass_version]
     return _Unit(configs, source, hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16])
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ..generator import BuildError, MeasurementError
 
 SOURCES: Final = ("device.cu", "trace.cpp", "blas.cpp", "engine.cpp", "api.cpp")
-HEADERS: Final = ("device.h", "trace.h", "blas.h", "engine.h", "library.h", "support.h", "kernel_abi.h")
+HEADERS: Final = ("device.h", "trace.h", "blas.h", "cublaslt.h", "engine.h", "library.h", "support.h", "kernel_abi.h")
 FLAGS: Final = (
     "-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-shared", "-cudart", "static",
     "-Xcompiler", "-fPIC,-Wall,-Wextra,-fvisibility=hidden",

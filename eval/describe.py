@@ -24,6 +24,8 @@ def describe(columns: Columns, row: int) -> str:
         words.append(f"{value['splits']} splits")
     elif value["decomposition"] == Decomposition.SPLIT_K_ATOMIC:
         words.append(f"{value['splits']} atomic splits")
+    elif value["decomposition"] == Decomposition.SPLIT_K_PARALLEL:
+        words.append(f"{value['splits']} parallel splits")
     elif value["decomposition"] != Decomposition.HEURISTIC:
         words.append(_decomposition(value))
     if value["swapped"]:

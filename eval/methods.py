@@ -13,8 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..datasets import clock_factors
 from ..generator import columns as col
 from ..models import assess
+from ..models.deployed import choose_launches, order_kernels
 from .metrics import harmonic_mean
 
 if TYPE_CHECKING:
@@ -56,11 +58,7 @@ class Proposals(NamedTuple):
 
 
 def rank_group(ranker: Ranker, group: Group, hardware: Hardware) -> tuple[Rows, Floats, float | None]:
-    """Order the kernels of a group as the first stage of selection does.
-
-    Kernels are ordered by the score of their default launch, or of the split of K worth a look that scores best. Other
-    launches are measured only for the truly fastest kernels of a group, so ranking all rows together would leak which
-    kernels those are. Equal scores go to fewer splits, then to the lower kernel id, unswapped first.
+    """Order the kernels of a group as the first stage of selection does (:mod:`..models.deployed`).
 
     Parameters
     ----------
@@ -81,10 +79,7 @@ def rank_group(ranker: Ranker, group: Group, hardware: Hardware) -> tuple[Rows, 
     if not first.size:
         return first, np.empty(0), None
     scores, doubt = assess(ranker, col.take(group.columns, first), group.problem, hardware)
-    order = np.lexsort((group.variant[first], -scores))
-    kernel = group.kernel_id[first].astype(np.int64) * 2 + group.columns["swapped"][first]
-    kept = order[np.sort(np.unique(kernel[order], return_index=True)[1])]
-    return first[kept], scores[kept], doubt
+    return *order_kernels(group, scores), doubt
 
 
 def proposals_of(ranker: Ranker, group: Group, hardware: Hardware, k: int) -> Proposals:
@@ -97,13 +92,11 @@ def proposals_of(ranker: Ranker, group: Group, hardware: Hardware, k: int) -> Pr
     if not order.size:
         return Proposals(order, scores)
     order, scores = order[:k], scores[:k]
-    variant = group.variant
-    launches = [np.flatnonzero(variant == variant[row]) for row in order]
-    stacked = np.concatenate(launches)
-    fine = np.asarray(ranker.score(col.take(group.columns, stacked), group.problem, hardware), dtype=np.float64)
-    bounds = np.cumsum([len(rows) for rows in launches])[:-1]
-    best = [rows[np.argmax(part)] for rows, part in zip(launches, np.split(fine, bounds), strict=True)]
-    return Proposals(np.array(best, dtype=np.intp), scores[0] - scores, doubt)
+
+    def score(rows: Rows) -> Floats:
+        return np.asarray(ranker.score(col.take(group.columns, rows), group.problem, hardware), dtype=np.float64)
+
+    return Proposals(choose_launches(group, order, score), scores[0] - scores, doubt)
 
 
 def propose(ranker: Ranker, group: Group, hardware: Hardware, k: int = 1) -> Rows:
@@ -202,6 +195,7 @@ class NvmmhMethod:
 class BaselineMethod:
     """cuBLASLt as measured beside the kernels: the first answer of its heuristic, or the best of its list.
 
+    Its times are brought to the clock of the group's (:func:`~..datasets.clock_factors`); their median counts.
     Its regret is against the CUTLASS oracle of the group, so it is negative where cuBLASLt beats every candidate.
     """
 
@@ -213,8 +207,8 @@ class BaselineMethod:
         rows = tables.baselines
         rows = rows[(rows["method"] == name) & (rows["status"] == "ok") & rows["time_us"].notna()]
         main = tables.campaigns.loc[tables.campaigns["purpose"] == "main", "campaign_id"]
-        rows = rows[rows["campaign_id"].isin(main)]
-        times = rows.groupby("problem_id")["time_us"].median()
+        rows = rows[rows["campaign_id"].isin(main)].join(clock_factors(tables), on=["problem_id", "campaign_id"])
+        times = (rows["time_us"] * rows["factor"].fillna(1.0)).groupby(rows["problem_id"]).median()
         self._times = dict(zip(times.index.tolist(), times.tolist(), strict=True))
 
     def times(self, group: Group) -> Floats:

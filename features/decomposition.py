@@ -1,6 +1,7 @@
 """How a kernel cuts its work over CTAs: waves, split-K and Stream-K, as CUTLASS 4.2 decides it.
 
-The rules follow ``PersistentTileSchedulerSm90StreamKParams`` in ``tile_scheduler_params.h``.
+The rules follow ``PersistentTileSchedulerSm90StreamKParams`` in ``tile_scheduler_params.h``, and those of parallel
+split-K ``generator/templates/split_k_parallel.h``.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..generator import Decomposition
+from ..generator import SPLIT_K_DECOMPOSITIONS, Decomposition
 from .terms import BoolArray, FloatArray, Terms
 
 _HEURISTIC: Final = int(Decomposition.HEURISTIC)
 _DATA_PARALLEL: Final = int(Decomposition.DATA_PARALLEL)
-_SPLIT_K: Final = int(Decomposition.SPLIT_K)
 _SPLIT_K_ATOMIC: Final = int(Decomposition.SPLIT_K_ATOMIC)
+_SPLIT_K_PARALLEL: Final = int(Decomposition.SPLIT_K_PARALLEL)
 
 MIN_K_TILES: Final = 8.0
 """Fewest k-tiles of a Stream-K unit (``min_iters_per_sk_unit_``)."""
 _BARRIER_BYTES: Final = 8.0
 """Bytes of barriers per split tile: one 32-bit counter for each of two consumer warpgroups."""
+_HAND_OVER_BYTES: Final = 2.0**17
+"""Bytes of partial sums from which parallel split-K adds them up in two steps (``kHandOverBytes``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,12 @@ class Work:
     """Float32 tiles of partial sums written to the workspace."""
     atomic: BoolArray
     """Partial sums are added in any order, not each after the one before."""
+    parallel: BoolArray
+    """Partial sums are stored apart, without waiting, and added at the end."""
+    fixup_steps: FloatArray
+    """L2 round trips in series that the partial sums of a tile take; 0 if no tile is split, 1 with Stream-K."""
+    fixup_tiles: FloatArray
+    """Float32 tiles that a tile's CTAs write, add or read in series in those round trips."""
     barrier_bytes: FloatArray
     """Bytes of workspace that must be zeroed before each launch."""
 
@@ -57,20 +66,24 @@ def decompose(terms: Terms) -> Work:
     Data-parallel kernels run ``ceil(blocks / slots)`` waves of whole tiles. Stream-K kernels do the same unless the
     last wave is not full and a tile has more than 8 k-tiles: then the last one or two waves are cut evenly over all
     CTAs, by the heuristic only if the last wave is less than half full. Split-K cuts every tile.
+
+    The slices of a tile pass on one sum after the other, a round trip through L2 each. Added in any order, three are
+    enough: the first slice's store, the adds of those between, and the last one's load. Parallel split-K:
+    :func:`_parallel_fixup`.
     """
     blocks, slots, k_tiles = terms.blocks, terms.slots, terms.k_tiles
     waves = np.ceil(blocks / slots)
     rows = np.flatnonzero(terms.stream_k)
     splits = np.ones_like(blocks)
-    stream, atomic = np.zeros(blocks.shape, dtype=np.bool_), np.zeros(blocks.shape, dtype=np.bool_)
-    stream_tiles, partial, barriers = np.zeros_like(blocks), np.zeros_like(blocks), np.zeros_like(blocks)
+    stream, atomic, parallel = (np.zeros(blocks.shape, dtype=np.bool_) for _ in range(3))
+    stream_tiles, partial, barriers, steps, moved = (np.zeros_like(blocks) for _ in range(5))
     units, per_unit, critical = blocks.copy(), k_tiles.copy(), np.ceil(blocks / terms.active) * k_tiles
     if rows.size:
         mode, wanted = _requested(terms, rows)
         tiles, wave, length = blocks[rows], slots[rows], k_tiles[rows]
         sk_tiles, sk_units = _stream_work(tiles, wave, length, terms.cluster[rows], mode == _HEURISTIC)
-        atomic[rows] = mode == _SPLIT_K_ATOMIC
-        split = (mode == _SPLIT_K) | atomic[rows]
+        atomic[rows], parallel[rows] = mode == _SPLIT_K_ATOMIC, mode == _SPLIT_K_PARALLEL
+        split = np.isin(mode, SPLIT_K_DECOMPOSITIONS)
         # With one unit count a multiple of the tiles, the heuristic turns Stream-K into plain split-K.
         ratio = sk_units / np.maximum(sk_tiles, 1.0)
         even = (mode == _HEURISTIC) & (sk_tiles < sk_units) & (ratio == np.floor(ratio)) & (sk_tiles > 0)
@@ -90,8 +103,32 @@ def decompose(terms: Terms) -> Work:
         critical[rows] = np.where(cut, np.ceil(whole) * length + share, rounds * sliced)
         # Each unit but a tile's last writes its partial sums; Stream-K units end inside a tile once each at most.
         partial[rows] = np.where(cut, np.minimum(sk_units, sk_tiles * (length - 1.0)), tiles * (count - 1.0))
-        barriers[rows] = np.where(cut, sk_tiles, np.where(count > 1.0, tiles, 0.0)) * _BARRIER_BYTES
-    return Work(splits, stream, stream_tiles, units, waves, per_unit, critical, partial, atomic, barriers)
+        apart = parallel[rows]
+        counters = np.where(apart, tiles * (count - 1.0), np.where(count > 1.0, tiles, 0.0))
+        barriers[rows] = np.where(cut, sk_tiles, counters) * _BARRIER_BYTES
+        turns = np.where(atomic[rows], np.minimum(count, 3.0), count)
+        apart_steps, apart_tiles = _parallel_fixup(count, terms.tile_m[rows] * terms.tile_n[rows])
+        shared = partial[rows] > 0
+        steps[rows] = np.where(shared, np.where(apart, apart_steps, turns), 0.0)
+        moved[rows] = np.where(shared, np.where(apart, apart_tiles, turns), 0.0)
+    return Work(
+        splits=splits, stream=stream, stream_tiles=stream_tiles, units=units, waves=waves, k_tiles_per_unit=per_unit,
+        critical_k_tiles=critical, partial_tiles=partial, atomic=atomic, parallel=parallel, fixup_steps=steps,
+        fixup_tiles=moved, barrier_bytes=barriers,
+    )  # fmt: skip
+
+
+def _parallel_fixup(splits: FloatArray, tile: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """L2 round trips of parallel split-K in series, and tiles written or read in them; ``tile`` is a tile's elements.
+
+    The last slice of a tile reads what all others have stored: a store and a load, ``splits`` tiles. If that many bytes
+    take longer than one more hand-over, groups of about √splits slices are added up first (``choose_fan_in`` and
+    ``combine_slices``).
+    """
+    group = np.ceil(np.sqrt(splits))
+    grouped = (splits + 1.0 - 2.0 * group) * tile * 4.0 > _HAND_OVER_BYTES
+    two_steps = (group - 1.0) + np.floor((splits - 1.0) / group) + 2.0
+    return np.where(grouped, 3.0, 2.0), np.where(grouped, two_steps, splits)
 
 
 def _requested(terms: Terms, rows: NDArray[np.intp]) -> tuple[NDArray[np.int32], FloatArray]:

@@ -52,12 +52,13 @@ def compute(terms: Terms, work: Work, traffic: Traffic, pace: Pace) -> dict[str,
     dram_time = (traffic.dram_reads + output) / hardware.dram_bandwidth
     l2_rate = L2_BYTES_PER_CLOCK * hardware.clock_hz * hardware.sm_count
     l2_time = (traffic.l2_bytes + traffic.partial_bytes) / l2_rate
-    # A split tile's last CTA waits for the partial sums. Added in turn, each slice takes one more L2 round trip. In any
-    # order, three are enough: the first slice's store, the adds of those between, and the last one's load.
-    turns = np.where(work.atomic, np.minimum(work.splits, 3.0), work.splits)
+    # A split tile's last CTA waits for the partial sums. Tiles beyond one a round trip come as fast as one SM reads.
     added = np.where(work.atomic, traffic.partial_bytes * (0.5 - 0.5 / np.maximum(work.splits - 1.0, 1.0)), 0.0)
     atomic_time = added / (ATOMIC_BYTES_PER_CLOCK * hardware.clock_hz * hardware.sm_count)
-    fixup = np.where(work.partial_tiles > 0, turns * pace.latency + 2.0 * pace.epilogue + atomic_time, 0.0)
+    extra = np.maximum(work.fixup_tiles - work.fixup_steps, 0.0) * terms.tile_m * terms.tile_n * 4.0
+    read_time = extra / (L2_BYTES_PER_CLOCK * hardware.clock_hz)
+    waiting = work.fixup_steps * pace.latency + 2.0 * pace.epilogue + atomic_time + read_time
+    fixup = np.where(work.partial_tiles > 0, waiting, 0.0)
     total = np.maximum(np.maximum(sm_time, dram_time), l2_time)
     total += pace.latency + fixup + LAUNCH + MEMSET * (work.barrier_bytes > 0)
     roofline = max(problem.flops / hardware.peak(problem.dtype.name), problem.min_bytes / hardware.dram_bandwidth)

@@ -12,6 +12,7 @@ from .schema import OWN, PAPER, SCHEDULER, Feature
 from .terms import Terms, Value
 
 _MOST_WAVES: Final = 64.0
+_MOST_STEPS: Final = 64.0
 
 FEATURES: Final = (
     Feature("log2_tiles", "tiles", "work", f"ceil(M/tile_m) · ceil(N/tile_n); {PAPER}"),
@@ -28,6 +29,15 @@ FEATURES: Final = (
     Feature("log2_critical_k_tiles", "k-tiles", "work", f"k-tiles that the busiest SM runs in all; {SCHEDULER}"),
     Feature("log2_effective_splits", "slices", "work", f"CTAs per tile along K after CUTLASS's clamping; {SCHEDULER}"),
     Feature("atomic_reduction", "0/1", "work", f"partial sums of split-K are added in any order; {SCHEDULER}"),
+    Feature("parallel_reduction", "0/1", "work", f"partial sums of split-K are stored apart and added last; {OWN}"),
+    Feature(
+        "fixup_steps", "steps", "work",
+        f"L2 round trips in series of a tile's partial sums, at most {_MOST_STEPS:.0f}; {OWN}",
+    ),
+    Feature(
+        "log2_fixup_bytes", "bytes", "work",
+        f"partial sums that a tile's CTAs write or read in series, plus one float32 tile; {OWN}",
+    ),
     Feature("efficiency_m", "fraction", "work", f"M / (ceil(M/tile_m) · tile_m); {OWN}"),
     Feature("efficiency_n", "fraction", "work", f"N / (ceil(N/tile_n) · tile_n); {OWN}"),
     Feature("efficiency_k", "fraction", "work", f"K / (ceil(K/tile_k) · tile_k); {OWN}"),
@@ -83,6 +93,9 @@ def compute(terms: Terms, work: Work) -> dict[str, Value]:
         "log2_critical_k_tiles": work.critical_k_tiles,
         "log2_effective_splits": work.splits,
         "atomic_reduction": columns.get("decomposition", np.zeros(1)) == Decomposition.SPLIT_K_ATOMIC,
+        "parallel_reduction": work.parallel,
+        "fixup_steps": np.minimum(work.fixup_steps, _MOST_STEPS),
+        "log2_fixup_bytes": (1.0 + work.fixup_tiles) * terms.tile_m * terms.tile_n * 4.0,
         "efficiency_m": efficiency_m,
         "efficiency_n": efficiency_n,
         "efficiency_k": efficiency_k,

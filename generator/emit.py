@@ -21,6 +21,8 @@ _SCHEDULERS: Final = {
     Scheduler.PERSISTENT: "cutlass::gemm::PersistentScheduler",
     Scheduler.STREAM_K: "cutlass::gemm::StreamKScheduler",
 }
+_PARALLEL_SPLIT_K: Final = "cutlass_ranker::ParallelSplitKScheduler"
+"""Stream-K scheduler of ``split_k_parallel.h``, which also knows ``SPLIT_K_PARALLEL``."""
 _RASTERS: Final = {Raster.HEURISTIC: "Heuristic", Raster.ALONG_M: "AlongM", Raster.ALONG_N: "AlongN"}
 _DECOMPOSITIONS: Final = {
     Decomposition.HEURISTIC: "Heuristic",
@@ -28,6 +30,7 @@ _DECOMPOSITIONS: Final = {
     Decomposition.SPLIT_K: "SplitK",
     Decomposition.STREAM_K: "StreamK",
     Decomposition.SPLIT_K_ATOMIC: "SplitK",
+    Decomposition.SPLIT_K_PARALLEL: "SplitK",
 }
 
 
@@ -47,9 +50,10 @@ def _require_valid(config: KernelConfig) -> None:
 def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = None) -> str:
     """Return a self-contained CUDA C++ program for one candidate.
 
-    It needs only the CUTLASS 4.2 headers. It offers ``gemm(m, n, k, A, B, D, workspace, workspace_bytes, stream)`` on
-    device pointers in the caller's layout (operands are exchanged inside if the candidate is swapped), and a ``main``
-    that runs the problem, checks it against a float32 reference on the device and prints the time.
+    It needs only the CUTLASS 4.2 headers; the scheduler of ``SPLIT_K_PARALLEL`` is part of the text. It offers
+    ``gemm(m, n, k, A, B, D, workspace, workspace_bytes, stream)`` on device pointers in the caller's layout (operands
+    are exchanged inside if the candidate is swapped), and a ``main`` that runs the problem, checks it against a float32
+    reference on the device and prints the time.
 
     Parameters
     ----------
@@ -73,6 +77,8 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
         f"arguments.scheduler.max_swizzle_size = {launch.swizzle};",
         f"arguments.scheduler.raster_order = {raster};",
     ]
+    scheduler, support = _SCHEDULERS[config.scheduler], ""
+    templates = files(__package__) / "templates"
     if config.scheduler is Scheduler.STREAM_K:
         mode = _DECOMPOSITIONS[launch.decomposition]
         reduction = "Deterministic" if launch.deterministic else "Nondeterministic"
@@ -82,7 +88,11 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
             f"    cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::DecompositionMode::{mode};",
             f"arguments.scheduler.reduction_mode = cutlass::gemm::kernel::detail::ReductionMode::{reduction};",
         ]
-    template = Template((files(__package__) / "templates" / "gemm.cu.in").read_text())
+        if launch.decomposition is Decomposition.SPLIT_K_PARALLEL:
+            scheduling.append("arguments.scheduler.parallel_reduction = true;")
+            scheduler = _PARALLEL_SPLIT_K
+            support = (templates / "split_k_parallel.h").read_text().replace("#pragma once\n", "") + "\n"
+    template = Template((templates / "gemm.cu.in").read_text())
     return template.substitute(
         name=config.name,
         swapped="true" if candidate.swapped else "false",
@@ -92,7 +102,8 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
         tile=f"cute::Shape<cute::_{config.tile_m}, cute::_{config.tile_n}, cute::_{config.tile_k}>",
         cluster=f"cute::Shape<cute::_{config.cluster_m}, cute::_{config.cluster_n}, cute::_1>",
         stages=config.stages,
-        schedule=_SCHEDULES[config.schedule], epilogue=_epilogue(config), scheduler=_SCHEDULERS[config.scheduler],
+        schedule=_SCHEDULES[config.schedule], epilogue=_epilogue(config), scheduler=scheduler,
+        support=support,
         scheduling="\n  ".join(scheduling),
         m=m, n=n, k=k,
     )  # fmt: skip
@@ -101,7 +112,8 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
 def emit_unit(configs: Sequence[KernelConfig]) -> str:
     """Return one translation unit that holds many kernels and exports them to the runner as ``cr_unit``.
 
-    It includes ``unit.h``, which lies beside the runner's sources. Kernels that share a tile compile faster together.
+    It includes ``unit.h``, which lies beside the runner's sources and needs ``templates/split_k_parallel.h``. Kernels
+    that share a tile compile faster together.
 
     Raises
     ------
@@ -117,7 +129,8 @@ def emit_unit(configs: Sequence[KernelConfig]) -> str:
         elements = f"{element}, {'void' if c.void_c else element}"
         layouts = ", ".join(_LAYOUTS[letter] for letter in c.family)
         shape = f"{c.tile_m}, {c.tile_n}, {c.tile_k}, {c.cluster_m}, {c.cluster_n}, {c.stages}"
-        kinds = f"{_SCHEDULES[c.schedule]}, {_epilogue(c)}, {_SCHEDULERS[c.scheduler]}"
+        scheduler = _PARALLEL_SPLIT_K if c.scheduler is Scheduler.STREAM_K else _SCHEDULERS[c.scheduler]
+        kinds = f"{_SCHEDULES[c.schedule]}, {_epilogue(c)}, {scheduler}"
         types.append(f"struct K{i} : sm90::Gemm<{elements}, {layouts}, {shape}, {kinds}>::Kernel {{}};")
         entries.append(f'      sm90::entry<K{i}>("{c.name}"),')
     lines = [

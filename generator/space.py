@@ -23,6 +23,7 @@ from .rules import (
 )
 from .types import (
     FAMILIES,
+    SPLIT_K_DECOMPOSITIONS,
     SWIZZLES,
     Decomposition,
     DType,
@@ -58,6 +59,8 @@ SPLITS: Final = (2, 4, 8, 16)
 """Split counts that are proposed for Stream-K kernels; each slice more waits for one more to add its partial sums."""
 ATOMIC_SPLITS: Final = (4, 8, 16, 24, 32, 48, 64)
 """The same where slices add theirs in any order; two slices have nothing to add in between."""
+PARALLEL_SPLITS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""The same where slices store theirs apart and the last one adds them."""
 SPLIT_TILES: Final = 88
 """Most output tiles with which splitting K is worth a look: two thirds of a 132-SM GPU."""
 SPLIT_UNITS: Final = 264
@@ -164,8 +167,7 @@ def splits_worth_a_look(columns: Columns, problem: Problem) -> NDArray[np.bool_]
     """
     tiles_m, tiles_n = tile_counts(columns, problem)
     tiles, splits = tiles_m * tiles_n, columns["splits"]
-    decomposition = columns["decomposition"]
-    split = (decomposition == Decomposition.SPLIT_K) | (decomposition == Decomposition.SPLIT_K_ATOMIC)
+    split = np.isin(columns["decomposition"], SPLIT_K_DECOMPOSITIONS)
     plain = (columns["raster"] == Raster.HEURISTIC) & (columns["swizzle"] == 1)
     few = (tiles <= SPLIT_TILES) & (tiles * splits <= SPLIT_UNITS)
     long = ceil_div(problem.k, columns["tile_k"]) >= SPLIT_K_TILES * splits
@@ -174,11 +176,14 @@ def splits_worth_a_look(columns: Columns, problem: Problem) -> NDArray[np.bool_]
 
 
 def _splits(deterministic: bool) -> list[Launch]:
-    """Split-K launches that are proposed for a Stream-K kernel, those with atomic adds only if they are wanted."""
-    launches = [Launch(decomposition=Decomposition.SPLIT_K, splits=splits) for splits in SPLITS]
+    """Split-K launches that are proposed for a Stream-K kernel, those with atomic adds only if wanted."""
+    proposed: list[tuple[Decomposition, tuple[int, ...]]] = [
+        (Decomposition.SPLIT_K, SPLITS),
+        (Decomposition.SPLIT_K_PARALLEL, PARALLEL_SPLITS),
+    ]
     if not deterministic:
-        launches += [Launch(decomposition=Decomposition.SPLIT_K_ATOMIC, splits=splits) for splits in ATOMIC_SPLITS]
-    return launches
+        proposed.append((Decomposition.SPLIT_K_ATOMIC, ATOMIC_SPLITS))
+    return [Launch(decomposition=kind, splits=count) for kind, counts in proposed for count in counts]
 
 
 def ranked_candidates(
@@ -219,9 +224,9 @@ def enumerate_launches(
 ) -> tuple[Columns, NDArray[np.intp]]:
     """List every distinct launch of each kernel on a problem.
 
-    Raster orders and swizzles that CUTLASS reduces to the same schedule count once. Stream-K kernels get the four
-    reproducible decompositions, split-K in 2, 4, 8 and 16 slices as far as each slice keeps two k-tiles. The first
-    launch of a kernel is the default one.
+    Raster orders and swizzles that CUTLASS reduces to the same schedule count once. Stream-K kernels get CUTLASS's four
+    reproducible decompositions, split-K in 2, 4, 8 and 16 slices as far as each slice keeps two k-tiles, and parallel
+    split-K where it is worth a look (:func:`splits_worth_a_look`). The first launch of a kernel is the default one.
 
     Parameters
     ----------
@@ -230,7 +235,7 @@ def enumerate_launches(
     problem
         The problem.
     deterministic
-        False also lists split-K with atomic adds, where it is worth a look (:func:`splits_worth_a_look`).
+        False also lists split-K with atomic adds, where it is worth a look.
 
     Returns
     -------
@@ -256,7 +261,7 @@ def enumerate_launches(
     for launch in [*whole, *_splits(deterministic)] if stream_k.any() else []:
         chosen = np.flatnonzero(stream_k & (k_tiles >= 2 * launch.splits))
         part = with_launch(take(configs, chosen), launch, swapped[chosen])
-        if not launch.deterministic:
+        if launch.decomposition in (Decomposition.SPLIT_K_ATOMIC, Decomposition.SPLIT_K_PARALLEL):
             kept = splits_worth_a_look(part, problem)
             part, chosen = take(part, kept), chosen[kept]
         parts.append(part)

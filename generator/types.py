@@ -52,9 +52,16 @@ class Decomposition(IntEnum):
     SPLIT_K_ATOMIC = 4
     """Split-K whose partial sums are added in any order (``ReductionMode::Nondeterministic``): slices do not queue up,
     but with more than three of them the last bits of a result differ from run to run."""
+    SPLIT_K_PARALLEL = 5
+    """Split-K whose slices store their partial sums apart, without waiting; the last slice adds them in a fixed order
+    (``templates/split_k_parallel.h``): results are reproducible and slices do not queue up."""
 
 
-SPLIT_K_DECOMPOSITIONS: Final = (Decomposition.SPLIT_K, Decomposition.SPLIT_K_ATOMIC)
+SPLIT_K_DECOMPOSITIONS: Final = (
+    Decomposition.SPLIT_K,
+    Decomposition.SPLIT_K_ATOMIC,
+    Decomposition.SPLIT_K_PARALLEL,
+)
 """Decompositions that cut K into ``splits`` slices."""
 
 
@@ -241,7 +248,7 @@ class KernelConfig:
 class Launch:
     """What is chosen when a kernel is launched, at no cost.
 
-    ``splits`` above 1 needs ``SPLIT_K`` or ``SPLIT_K_ATOMIC``; decomposition and splits concern Stream-K kernels only.
+    ``splits`` above 1 needs one of ``SPLIT_K_DECOMPOSITIONS``; decomposition and splits concern Stream-K kernels only.
     """
 
     raster: Raster = Raster.HEURISTIC
@@ -249,7 +256,7 @@ class Launch:
     """``max_swizzle_size``: 1, 2, 4 or 8."""
     decomposition: Decomposition = Decomposition.HEURISTIC
     splits: int = 1
-    """Slices of K with ``SPLIT_K`` and ``SPLIT_K_ATOMIC``."""
+    """Slices of K with ``SPLIT_K_DECOMPOSITIONS``."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "raster", Raster(self.raster))
@@ -259,7 +266,8 @@ class Launch:
         if self.splits < 1 or (self.splits > 1) != (self.decomposition in SPLIT_K_DECOMPOSITIONS):
             raise InvalidConfig(
                 f"splits is {self.splits} with decomposition {self.decomposition.name}; "
-                "SPLIT_K and SPLIT_K_ATOMIC need at least 2 splits, every other decomposition exactly 1"
+                f"{', '.join(kind.name for kind in SPLIT_K_DECOMPOSITIONS)} need at least 2 splits, "
+                "every other decomposition exactly 1"
             )
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -98,6 +99,20 @@ class Standardizer:
         values[:, wide] = _signed_log(features[:, wide]) - self.mean[wide]
         values *= self.scale
         return np.clip(values, -CLIP, CLIP, out=values)
+
+    @cached_property
+    def bounds(self) -> tuple[Matrix, Matrix]:
+        """Least and greatest value of each feature that is not cut, before it is centred, shapes (features,)."""
+        reach = np.divide(CLIP, self.scale, out=np.zeros_like(self.scale), where=self.scale > 0)
+        return self.mean - reach, self.mean + reach
+
+    def cut(self, features: Matrix) -> Matrix:
+        """Transform rows (rows, features) like :meth:`apply`, but leave them neither centred nor scaled."""
+        low, high = self.bounds
+        wide = np.flatnonzero(self.log)
+        values = np.maximum(features, low, dtype=np.float32)
+        values[:, wide] = np.maximum(_signed_log(features[:, wide]), low[wide])
+        return np.minimum(values, high, out=values)
 
     def tensors(self) -> dict[str, NDArray[np.generic]]:
         """Return the arrays to save, by name."""

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ..generator import Problem
 from ..generator.errors import ModelMismatch
 from .base import Floats
+from .deployed import choose_launches, order_kernels
 
 if TYPE_CHECKING:
     from ..datasets import Group
@@ -162,10 +163,9 @@ def fit_calibration(
 ) -> Calibration:
     """Calibrate on groups that the scores' model was not trained on.
 
-    Each kernel of a group is one candidate: its gap is that of its default launch, its time that of its best-scored
-    measured launch, as in the deployed rule. The first point is the pick itself (gap 0); the others are the mean gaps
-    of bins that end where the 2nd, 3rd, 4th, 6th, ... best candidate of the median group lies, so that they are
-    narrow near the top.
+    Each kernel of a group that may be chosen is one candidate, with gap and launch by the deployed rule
+    (:mod:`.deployed`). The first point is the pick itself (gap 0); the others are the mean gaps of bins that end where
+    the 2nd, 3rd, 4th, 6th, ... best candidate of the median group lies, so that they are narrow near the top.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def fit_calibration(
     for i, (gap, value) in enumerate(pairs):
         place = np.searchsorted(edges, gap, side="left") + 1
         place = np.minimum(place, bins - 1)
-        place[np.argmin(gap)] = 0
+        place[0] = 0
         count[i] = np.bincount(place, minlength=bins)
         speed[i] = np.bincount(place, weights=value, minlength=bins)
         gaps += np.bincount(place, weights=gap, minlength=bins)
@@ -209,7 +209,7 @@ def fit_calibration(
     first = [group.ranked_first for group in groups]
     parts = zip(scores, member_scores, first, strict=True)
     doubts = np.array([doubt(score[rows], members[:, rows], unit) for score, members, rows in parts])
-    regret = np.array([1.0 - value[np.argmin(gap)] for gap, value in pairs])
+    regret = np.array([1.0 - value[0] for gap, value in pairs])
     return Calibration(tuple(gaps.tolist()), curves, sizes, unit, *_doubt_curve(doubts, regret))
 
 
@@ -235,14 +235,10 @@ def _doubt_curve(doubts: Floats, regret: Floats) -> tuple[tuple[float, ...], tup
 
 
 def _kernels(group: Group, score: Floats) -> tuple[Floats, Floats]:
-    """Return gap and relative speed of each kernel of a group, shapes (kernels,)."""
-    kernel = group.variant
-    first = np.flatnonzero(group.ranked_first)
-    order = np.lexsort((-score, kernel))
-    best = order[np.concatenate(([True], kernel[order][1:] != kernel[order][:-1]))]
-    chosen = best[np.searchsorted(kernel[best], kernel[first])]
-    speed = np.minimum(group.oracle_us / group.time_us[chosen], 1.0)
-    return score[first].max() - score[first], speed
+    """Return gap and relative speed of each kernel of a group, best first, shapes (kernels,)."""
+    rows, scores = order_kernels(group, score[group.ranked_first])
+    chosen = choose_launches(group, rows, lambda members: score[members])
+    return scores[0] - scores, np.minimum(group.oracle_us / group.time_us[chosen], 1.0)
 
 
 def _edges(gaps: Sequence[Floats]) -> Floats:

@@ -50,7 +50,7 @@ def run_sweep(
 ) -> Tally:
     """Work on a study until it has so many trials.
 
-    Killing a worker costs the trial in flight, which is run again; killing this process too: run it again. An
+    Killing a worker costs the fold in flight, which is run again; killing this process too: run it again. An
     interrupt (Ctrl-C, SIGTERM) queues the trials in flight for the next run.
 
     Parameters
@@ -58,7 +58,7 @@ def run_sweep(
     sweep
         The study; begun if it does not exist.
     bench
-        Training groups.
+        Training groups, of which trials use the study's share.
     trials
         Trials that the study shall have in the end: complete, pruned and failed ones, those of earlier runs among them.
     workers
@@ -83,7 +83,8 @@ def run_sweep(
     tally = Tally.of(study, ())
     if tally.finished >= trials:
         return tally
-    with bench.on_disk() as stored, library_threads(sweep.base.threads), _interrupted_by_sigterm():
+    part = bench.part(sweep.fraction, sweep.base.seed)
+    with part.on_disk() as stored, library_threads(sweep.base.threads), _interrupted_by_sigterm():
         crew = _Crew(sweep, stored, bench.fingerprint, workers)
         try:
             _supervise(study, crew, trials, time.monotonic() + (float("inf") if seconds is None else seconds), watch)
@@ -222,9 +223,10 @@ def _work(connection: Connection, sweep: Sweep, stored: Stored, data: str, index
 
 @contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """Treat SIGTERM, as ``timeout`` and batch systems send it, like Ctrl-C."""
+    """Treat SIGTERM, as ``timeout`` and batch systems send it, like Ctrl-C; some send it twice."""
 
     def interrupt(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
@@ -247,16 +249,16 @@ def confirm(
     seeds: int = 3,
     workers: int = 1,
     threads: int = 1,
-    watch: Callable[[TrialRecord, int], None] = lambda *_: None,
+    watch: Callable[[TrialRecord, int, int], None] = lambda *_: None,
 ) -> StudyRecord:
-    """Score the best trials of a study again, with more folds and seeds; what was done before is kept.
+    """Score the best trials of a study again, on all groups, with more folds and seeds; what was done before is kept.
 
     Parameters
     ----------
     storage, name
         The study.
     bench
-        The groups that it was made with.
+        The groups that it was made with, all of them.
     top
         Trials.
     folds, seeds
@@ -264,7 +266,7 @@ def confirm(
     workers, threads
         Processes, and threads of each.
     watch
-        Called with the trial and seed of each finished part.
+        Called with the trial, the seed and the number of each finished fold.
 
     Raises
     ------
@@ -277,24 +279,25 @@ def confirm(
     study = optuna.load_study(study_name=name, storage=open_storage(storage))
     done = study.user_attrs
     jobs = [
-        (trial, seed)
-        for trial in record.top(top)
+        (trial, seed, fold)
         for seed in range(seeds)
-        if len(done.get(confirmation_key(trial.number, seed), ())) != folds
+        for trial in record.top(top)
+        for fold in range(folds)
+        if done.get(confirmation_key(trial.number, seed, fold), (0,))[0] != folds
     ]
     with bench.on_disk() as stored, library_threads(threads):
         pool = ProcessPoolExecutor(workers, SPAWN, initializer=_open_bench, initargs=(stored, record.base.kind))
         try:
             with pool:
                 running = {}
-                for trial, seed in jobs:
+                for trial, seed, fold in jobs:
                     config = record.config(trial)
                     config = replace(config, threads=threads, mlp=replace(config.mlp, members=1))
-                    running[pool.submit(_confirm, config, folds, seed)] = (trial, seed)
+                    running[pool.submit(_confirm, config, folds, seed, fold)] = (trial, seed, fold)
                 for future in as_completed(running):
-                    trial, seed = running[future]
-                    study.set_user_attr(confirmation_key(trial.number, seed), future.result())
-                    watch(trial, seed)
+                    trial, seed, fold = running[future]
+                    study.set_user_attr(confirmation_key(trial.number, seed, fold), [folds, future.result()])
+                    watch(trial, seed, fold)
         except BrokenProcessPool as error:
             raise SweepError("a confirming process was killed; run it again, it goes on where it stopped") from error
     return read_study(storage, name)
@@ -308,7 +311,7 @@ def _open_bench(stored: Stored, kind: str) -> None:
         choose_gpu()
 
 
-def _confirm(config: TrainingConfig, folds: int, seed: int) -> list[float]:
-    """Return the regret on each fold of models trained from one seed."""
+def _confirm(config: TrainingConfig, folds: int, seed: int, fold: int) -> float:
+    """Return the regret on a fold of a model trained from a seed."""
     assert _bench is not None
-    return list(_bench.fold_regrets(config, folds, (config.seed + seed,)))
+    return next(_bench.fold_regrets(config, folds, (config.seed + seed,), fold))

@@ -58,7 +58,7 @@ class Network:
         """Return the scores that each member gives feature rows (rows, features), shape (members, rows)."""
         result = np.empty((len(self.members), len(features)), dtype=np.float64)
         for start in range(0, len(features), _BLOCK):
-            self._block(self.standardizer.apply(features[start : start + _BLOCK]), result[:, start : start + _BLOCK])
+            self._block(self.standardizer.cut(features[start : start + _BLOCK]), result[:, start : start + _BLOCK])
         result += self._offset
         return result
 
@@ -68,12 +68,14 @@ class Network:
         return members.mean(axis=0), np.arange(len(features)), members
 
     def _compile(self) -> None:
-        """Put the members' first layers side by side, and move all biases to where they cost nothing.
+        """Put the members' first layers side by side, and move scale, mean and biases to where they cost nothing.
 
+        The standardizer's scale becomes part of the first layers' weights, its mean of their biases. And
         max(x + b, 0) = max(x, −b) + b, so a bias becomes the floor of its layer and moves on into the bias of the next
         one; what arrives at the end is an offset of the scores.
         """
-        first = [layers[0][0] for layers in self.members]
+        first = [layers[0][0] * self.standardizer.scale for layers in self.members]
+        mean = self.standardizer.mean.astype(np.float64)
         self._first = np.ascontiguousarray(np.concatenate(first).T)
         stops = np.cumsum([len(weight) for weight in first])
         self._spans = [slice(stop - len(weight), stop) for stop, weight in zip(stops.tolist(), first, strict=True)]
@@ -81,8 +83,8 @@ class Network:
         self._floor = np.full(len(self._first.T), -np.inf, dtype=np.float32)
         self._rest: list[list[tuple[Matrix, Matrix | None]]] = []
         offsets: list[float] = []
-        for span, layers in zip(self._spans, self.members, strict=True):
-            bias = layers[0][1].astype(np.float64)
+        for span, weights, layers in zip(self._spans, first, self.members, strict=True):
+            bias = layers[0][1] - weights.astype(np.float64) @ mean
             rest: list[tuple[Matrix, Matrix | None]] = []
             for place, (weight, own) in enumerate(layers[1:], start=1):
                 if place == 1:
@@ -96,7 +98,7 @@ class Network:
         self._offset = np.array(offsets)[:, None]
 
     def _block(self, rows: Matrix, out: Floats) -> None:
-        """Write the scores of a few standardised rows, without their offsets, to ``out`` (members, rows)."""
+        """Write the scores of a few rows that were cut, without their offsets, to ``out`` (members, rows)."""
         hidden = rows @ self._first
         np.maximum(hidden, self._floor, out=hidden)
         for span, rest, scores in zip(self._spans, self._rest, out, strict=True):

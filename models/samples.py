@@ -4,7 +4,7 @@ Launches other than the default are measured for the fastest kernels of a group 
 query, a ranker could learn that a row with an unusual launch belongs to a fast kernel, which says nothing about
 launches. So a group becomes several queries: one over kernels (all rows with the default launch, and the splits of K
 that are measured for every Stream-K kernel), and one for each kernel whose other launches were measured (all its
-launches). Those are compared with launches of the same kernel only.
+launches). Those are compared with launches of the same kernel only. Rows that may not be chosen are learned from, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Samples:
     features: Matrix
     """Feature rows, shape (rows, features)."""
     speed: Floats
-    """Oracle time of the group / time, shape (rows,), in (0, 1]."""
+    """Fastest time of the group / time, shape (rows,), in (0, 1]. Rows that may not be chosen count, too."""
     relevance: Floats
     """Relevance of each row against the fastest of its query, shape (rows,), ≥ 0: :func:`speed_relevance` or bands."""
     start: Rows
@@ -116,9 +116,10 @@ def build_samples(
     owner: list[int] = []
     for number in range(len(groups)) if index is None else index:
         group = groups[number]
+        fastest = replace(group, allowed=None).oracle_us
         for rows, share in _queries(group, config):
             features.append(matrices[number][rows])
-            speed.append(np.minimum(group.oracle_us / group.time_us[rows], 1.0))
+            speed.append(np.minimum(fastest / group.time_us[rows], 1.0))
             relevance.append(_relevance(group, rows, config))
             weight.append(share)
             owner.append(number)
@@ -143,10 +144,11 @@ def _queries(group: Group, config: TrainingConfig) -> list[tuple[Rows, float]]:
     """Split a group into queries: (rows, weight)."""
     rng = np.random.default_rng([config.seed, group.problem_id])
     keep = ~group.coarse | (rng.random(len(group.coarse)) < config.samples.coarse_fraction)
-    kernels = np.flatnonzero(group.ranked_first & keep)
+    first = group.first_stage
+    kernels = np.flatnonzero(first & keep)
     queries = [(kernels, 1.0)] if len(kernels) > 1 else []
     kernel = group.variant
-    with_launches = np.unique(kernel[~group.ranked_first])
+    with_launches = np.unique(kernel[~first])
     launches = [rows for rows in (np.flatnonzero(kernel == key) for key in with_launches) if len(rows) > 1]
     if config.samples.launch_weight > 0:
         queries += [(rows, config.samples.launch_weight / len(launches)) for rows in launches]

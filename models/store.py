@@ -16,7 +16,7 @@ import numpy as np
 
 from ..features import feature_names, featurize
 from ..generator.errors import ModelMismatch
-from .base import Floats, Matrix
+from .base import Floats, Matrix, Rows
 from .calibration import Calibration, doubt
 from .ensemble import Ensemble
 from .network import Network
@@ -49,14 +49,14 @@ class Model:
     Raises
     ------
     ModelMismatch
-        If the model's features are not those of this code.
+        If this code does not compute the model's features.
     """
 
     def __init__(self, scorer: Forest | Network | Ensemble, manifest: Mapping[str, Any]) -> None:
         self.scorer = scorer
         self.manifest = manifest
         self.calibration = Calibration.from_json(manifest["confidence"])
-        check_features(manifest["name"], manifest["feature_set"], manifest["features"])
+        self._columns = check_features(manifest["name"], manifest["feature_set"], manifest["features"])
         if scorer.features != len(manifest["features"]):
             listed = len(manifest["features"])
             raise ModelMismatch(f"model {self.name!r} lists {listed} features, its weights take {scorer.features}")
@@ -77,7 +77,7 @@ class Model:
 
     def score_matrix(self, features: Matrix) -> Floats:
         """Return the scores of feature rows (rows, features) of ``feature_set``, shape (rows,), float64."""
-        return self.scorer.scores(features)
+        return self.scorer.scores(self._own(features))
 
     def assess(self, columns: Columns, problem: Problem, hardware: Hardware) -> tuple[Floats, float | None]:
         """Return the score of each candidate, shape (rows,), and the doubt about the best (:func:`.calibration.doubt`).
@@ -88,9 +88,14 @@ class Model:
 
     def assess_matrix(self, features: Matrix) -> tuple[Floats, float | None]:
         """Return the scores of feature rows (rows, features) of ``feature_set``, shape (rows,), and the doubt."""
-        scores, rows, members = self.scorer.detailed(features)
+        scores, rows, members = self.scorer.detailed(self._own(features))
         known = len(scores) and self.calibration.doubt
         return scores, doubt(scores[rows], members, self.calibration.unit) if known else None
+
+    def _own(self, features: Matrix) -> Matrix:
+        """Return the columns that the model was trained on."""
+        # Transposed, so that a matrix as featurize() makes it, column by column, stays one.
+        return features if self._columns is None else features.T[self._columns].T
 
     def expected_regret(self, scores: Floats, problem: Problem, doubt: float | None = None) -> Floats:
         """Return the regret to expect of each candidate of a list from the scores of all of it, shape (candidates,).
@@ -133,13 +138,20 @@ def feature_list(feature_set: str) -> list[dict[str, Any]]:
     return described
 
 
-def check_features(name: str, feature_set: str, features: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a model that was trained on other features than this code computes.
+def check_features(name: str, feature_set: str, features: Sequence[Mapping[str, Any]]) -> Rows | None:
+    """Find the features that a model was trained on among those that this code computes.
+
+    A model that was trained before a feature was added goes on without it.
+
+    Returns
+    -------
+    Rows or None
+        Columns of the feature set that are the model's features; None if all are.
 
     Raises
     ------
     ModelMismatch
-        If the feature set is unknown, or a feature is missing, new, or in another place; the message says which.
+        If the feature set is unknown, or a feature is unknown or in another place; the message says which.
     """
     try:
         expected = [item["name"] for item in feature_list(feature_set)]
@@ -147,7 +159,9 @@ def check_features(name: str, feature_set: str, features: Sequence[Mapping[str, 
         raise ModelMismatch(f"model {name!r}: {error}") from error
     given = [str(item["name"]) for item in features]
     if given == expected:
-        return
+        return None
+    if given == [feature for feature in expected if feature in set(given)]:
+        return np.array([expected.index(feature) for feature in given], dtype=np.intp)
     gone = [feature for feature in given if feature not in set(expected)]
     new = [feature for feature in expected if feature not in set(given)]
     parts = [

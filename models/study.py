@@ -54,6 +54,8 @@ class StudyRecord:
     folds: int
     seeds: int
     """Models trained on each fold of a trial."""
+    fraction: float
+    """Share of the training shapes that trials use; the confirmation uses all."""
     data: str
     """Fingerprint of the training data."""
     trials: tuple[TrialRecord, ...]
@@ -88,7 +90,7 @@ class StudyRecord:
     def dump(self, path: str | Path) -> Path:
         """Write a JSON file with one line a trial; :func:`load_study` reads it."""
         head: dict[str, Any] = {"format": FORMAT, "name": self.name, "base": self.base.to_json()}
-        head |= {"folds": self.folds, "seeds": self.seeds, "data": self.data}
+        head |= {"folds": self.folds, "seeds": self.seeds, "fraction": self.fraction, "data": self.data}
         lines = [json.dumps(_row(trial), separators=(",", ":"), allow_nan=False) for trial in self.trials]
         text = json.dumps(head, ensure_ascii=False, allow_nan=False)
         Path(path).write_text(f'{text[:-1]}, "trials": [\n' + ",\n".join(lines) + "\n]}\n", encoding="utf-8")
@@ -109,7 +111,8 @@ def load_study(path: str | Path) -> StudyRecord:
             raise InvalidTraining(f"{path} has format {value['format']!r}; this version reads format {FORMAT}")
         trials = tuple(_trial(row) for row in value["trials"])
         base = TrainingConfig.from_json(value["base"])
-        return StudyRecord(value["name"], base, int(value["folds"]), int(value["seeds"]), value["data"], trials)
+        folds, seeds, fraction = int(value["folds"]), int(value["seeds"]), float(value["fraction"])
+        return StudyRecord(value["name"], base, folds, seeds, fraction, value["data"], trials)
     except InvalidTraining:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:

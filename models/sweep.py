@@ -16,7 +16,7 @@ from .base import Matrix, Scorer
 from .config import TrainingConfig
 from .heldout import fit_one
 from .samples import Samples, build_samples
-from .validation import regrets, shape_folds
+from .validation import regrets, shape_folds, shape_keys
 
 if TYPE_CHECKING:
     from ..datasets import Group
@@ -32,13 +32,23 @@ class Bench:
 
     @property
     def fingerprint(self) -> str:
-        """Text that differs between other groups, times or features."""
+        """Text that differs between other groups, times, features or candidates to choose from."""
         code = 0
         for group, matrix in zip(self.groups, self.matrices, strict=True):
-            code = zlib.crc32(matrix.tobytes(), zlib.crc32(group.time_us.tobytes(), code))
+            for values in (group.time_us, group.ranked_first, matrix):
+                code = zlib.crc32(values.tobytes(), code)
         return f"{len(self.groups)} groups, {sum(map(len, self.matrices))} rows, {code:08x}"
 
-    def fold_regrets(self, config: TrainingConfig, folds: int, seeds: Sequence[int]) -> Iterator[float]:
+    def part(self, fraction: float, seed: int) -> Bench:
+        """Return the groups of a share of the shapes, above 0 and at most 1, drawn at random."""
+        keys = shape_keys(self.groups)
+        shapes = sorted(set(keys))
+        order = np.random.default_rng(seed).permutation(len(shapes))
+        drawn = {shapes[i] for i in order[: round(fraction * len(shapes))]}
+        kept = [i for i, key in enumerate(keys) if key in drawn]
+        return Bench([self.groups[i] for i in kept], [self.matrices[i] for i in kept])
+
+    def fold_regrets(self, config: TrainingConfig, folds: int, seeds: Sequence[int], first: int = 0) -> Iterator[float]:
         """Yield the mean regret of the deployed rule on each fold, of models that did not see its shapes.
 
         Parameters
@@ -49,6 +59,8 @@ class Bench:
             Folds of :func:`.validation.shape_folds`.
         seeds
             Of the models, trained anew for each; their regrets are averaged.
+        first
+            Fold to begin with.
 
         Raises
         ------
@@ -56,7 +68,7 @@ class Bench:
             If a model's scores are not finite: training diverged.
         """
         fold = shape_folds(self.groups, folds, config.seed)
-        for number in range(folds):
+        for number in range(first, folds):
             held_out = np.flatnonzero(fold == number).tolist()
             listed = [self.groups[i] for i in held_out]
             means = []

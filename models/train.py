@@ -16,13 +16,14 @@ from .base import Matrix
 from .calibration import fit_calibration
 from .card import write_card
 from .config import TrainingConfig
+from .deployed import choose_launches, order_kernels
 from .ensemble import Ensemble
 from .heldout import STAGES, HeldOut, fit_one, held_out
 from .network import Network
 from .samples import build_samples, feature_matrices
 from .store import FORMAT, Model, feature_list
 from .trees import Forest
-from .validation import choose, regret, regrets, summarise
+from .validation import regret, regrets, summarise
 
 __all__ = ["STAGES", "code_commit", "evaluate_model", "train", "train_and_save"]
 
@@ -118,17 +119,9 @@ def train(
 
 def evaluate_model(model: Model, groups: Sequence[Group], hardware: Hardware) -> dict[str, float]:
     """Summarise the regret of a model on groups (:func:`.validation.summarise`), and the mean of what it expected."""
-    found, expected = [], []
-    for group, matrix in zip(groups, feature_matrices(groups, hardware, model.feature_set), strict=True):
-        kernels = np.flatnonzero(group.ranked_first)
-        first, doubt = model.assess_matrix(matrix[kernels])
-        expected.append(model.expected_regret(first, group.problem, doubt).min())
-        # Launches are scored in a list of their own, as when the model is deployed.
-        scores = np.full(len(group), -np.inf)
-        scores[kernels] = first
-        launches = np.flatnonzero(group.variant == group.variant[choose(scores, group)])
-        found.append(regret(group, int(launches[np.argmax(model.score_matrix(matrix[launches]))])))
-    return {**summarise(np.array(found)), "mean_expected_regret": float(np.mean(expected))}
+    matrices = feature_matrices(groups, hardware, model.feature_set)
+    found = np.array([_evaluate(model, group, matrix) for group, matrix in zip(groups, matrices, strict=True)])
+    return {**summarise(found[:, 0]), "mean_expected_regret": float(found[:, 1].mean())}
 
 
 def train_and_save(
@@ -142,8 +135,9 @@ def train_and_save(
 ) -> Model:
     """Train on the training split of measured tables, evaluate on the evaluation split, and write the model's folder.
 
-    Every measured candidate is trained on, those with atomic adds too. On the shipped tables, what is evaluated is the
-    choice among the shipped catalogue's kernels, against the fastest of all that was measured.
+    Every measured candidate is trained on (:func:`..datasets.training_groups`). Validated and evaluated is, on the
+    shipped tables, the choice among the shipped catalogue's kernels, against the fastest of all that was measured; only
+    deterministic launches count.
 
     Parameters
     ----------
@@ -167,11 +161,11 @@ def train_and_save(
     MissingDependency
         If the framework of the family is not installed.
     """
-    from ..datasets import groups, load
+    from ..datasets import groups, load, training_groups
 
     tables = load(path=path)
     catalogue = load_catalogue() if path is None else None
-    training = [group.as_deployed() for group in groups(tables, "train", deterministic=False)]
+    training = training_groups(tables, catalogue)
     if not training:
         raise DataError("the tables have no measured training problems")
     model = train(
@@ -210,6 +204,14 @@ def _fit(
     fitted = [_fit(groups, matrices, *each) for each in zip(config.members, held.parts, strict=True)]
     members = [member for member, _ in fitted if not isinstance(member, Ensemble)]
     return Ensemble(members, [part.unit for part in held.parts], config.rescore), max(rows for _, rows in fitted)
+
+
+def _evaluate(model: Model, group: Group, matrix: Matrix) -> tuple[float, float]:
+    """Return the regret of a model on a group, of which it has the feature rows, and the one that it expected."""
+    scores, doubt = model.assess_matrix(matrix[group.ranked_first])
+    kernels, _ = order_kernels(group, scores)
+    pick = choose_launches(group, kernels[:1], lambda rows: model.score_matrix(matrix[rows]))
+    return regret(group, int(pick[0])), float(model.expected_regret(scores, group.problem, doubt).min())
 
 
 def _campaigns(tables: Tables) -> list[dict[str, Any]]:

@@ -25,8 +25,10 @@ MAX_DEPTH: Final = 16
 """Deepest tree that is evaluated: the leaf table has 2^depth entries a tree."""
 _BLOCK: Final = 1024
 """Rows evaluated together: a multiple of 64, small enough for the words of a level to stay in cache."""
-_FEW: Final = 24
+_FEW: Final = 40
 """Most rows that are walked down node by node."""
+_NARROW: Final = 128
+"""Most rows whose features are copied to every condition, instead of comparing feature by feature."""
 
 Ints = NDArray[np.intp]
 Words = NDArray[np.uint64]
@@ -198,9 +200,17 @@ class Forest:
         flat = np.ascontiguousarray(features, dtype=np.float32).reshape(-1)
         first = np.arange(rows) * width
         node = np.repeat(self._roots[:, None], rows, axis=1)
+        place, value, threshold = np.empty_like(node), *np.empty((2, *node.shape), dtype=np.float32)
+        # Indices are always in range; "clip" only saves the check, and a copy of the output.
         for _ in self._levels:
-            right = flat.take(self._node_feature.take(node) + first) >= self._node_value.take(node)
-            node = self._children.take(2 * node + right)
+            self._node_feature.take(node, out=place, mode="clip")
+            place += first
+            flat.take(place, out=value, mode="clip")
+            self._node_value.take(node, out=threshold, mode="clip")
+            node *= 2
+            node += value >= threshold
+            self._children.take(node, out=place, mode="clip")
+            node, place = place, node
         output: NDArray[np.float32] = self._node_value.take(node).sum(
             axis=0, dtype=np.float32, initial=np.float32(self.base)
         )
@@ -211,8 +221,11 @@ class Forest:
         rows = len(features)
         columns = np.ascontiguousarray(features.T, dtype=np.float32)
         right = np.zeros((len(self._feature), -(-rows // 64) * 64), dtype=np.bool_)
-        for feature, start, stop in self._spans:
-            np.greater_equal(columns[feature], self._threshold[start:stop, None], out=right[start:stop, :rows])
+        if rows <= _NARROW:
+            np.greater_equal(columns.take(self._feature, axis=0), self._threshold[:, None], out=right[:, :rows])
+        else:
+            for feature, start, stop in self._spans:
+                np.greater_equal(columns[feature], self._threshold[start:stop, None], out=right[start:stop, :rows])
         if np.isnan(columns).any():
             right[:, :rows] |= np.isnan(columns[self._feature]) & ~self._default_left[:, None]
         packed = np.packbits(right, axis=1, bitorder="little").view(np.uint64)

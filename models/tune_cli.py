@@ -64,6 +64,12 @@ def sweep(
     seeds: Annotated[
         int | None, typer.Option(help="Models trained on each fold.  [default: 1 for xgboost, 2 for mlp]", min=1)
     ] = None,
+    fraction: Annotated[
+        float,
+        typer.Option(
+            help="Share of the training shapes, drawn once, that trials use; confirm uses all.", min=0.01, max=1.0
+        ),
+    ] = 1.0,
     config: Annotated[
         Path | None, typer.Option(help="JSON or TOML training configuration with what is not searched.")
     ] = None,
@@ -85,7 +91,7 @@ def sweep(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     base = _base(model, config, threads)
     default_folds, default_seeds = SEARCH[model]
-    chosen = Sweep(storage, study or model, base, folds or default_folds, seeds or default_seeds)
+    chosen = Sweep(storage, study or model, base, folds or default_folds, seeds or default_seeds, fraction)
     open_storage(storage)
     bench = _bench(hardware, base.feature_set, path)
     with SweepProgress(trials) as progress:
@@ -115,7 +121,7 @@ def confirm(
     bench = _bench(hardware, record.base.feature_set, path)
     done = confirm_trials(
         storage, record.name, bench, top, folds, seeds, workers, threads,
-        lambda trial, seed: typer.echo(f"trial {trial.number}, seed {seed}: done"),
+        lambda trial, seed, fold: typer.echo(f"trial {trial.number}, seed {seed}, fold {fold}: done"),
     )  # fmt: skip
     for trial in done.top(top):
         typer.echo(f"trial {trial.number}: {trial.value:.4f} in the search, {trial.confirmed_value:.4f} confirmed")
@@ -244,13 +250,13 @@ def _base(model: str, path: Path | None, threads: int) -> TrainingConfig:
 
 def _bench(hardware: str, feature_set: str, path: Path | None) -> Bench:
     """Load the training groups and compute their features."""
-    from ..datasets import groups, load
+    from ..datasets import load, training_groups
     from ..features import get_hardware
-    from ..generator.errors import DataError
+    from ..generator import DataError, load_catalogue
     from .samples import feature_matrices
     from .sweep import Bench
 
-    training = groups(load(path=path), "train")
+    training = training_groups(load(path=path), load_catalogue() if path is None else None)
     if not training:
         raise DataError("the tables have no measured training problems")
     return Bench(training, feature_matrices(training, get_hardware(hardware), feature_set))

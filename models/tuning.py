@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +63,8 @@ class Sweep:
     folds: int
     seeds: int
     """Models trained on each fold; their regrets are averaged."""
+    fraction: float = 1.0
+    """Share of the training shapes that trials use; drawn with the seed of ``base``."""
 
     @property
     def searched(self) -> TrainingConfig:
@@ -97,10 +100,12 @@ class RunningMedianPruner(optuna.pruners.BasePruner):
 class Objective:
     """Score of a trial: mean over the folds of the mean regret on each, reported fold by fold.
 
+    A trial that was queued again goes on after the folds that it had finished.
+
     Parameters
     ----------
     sweep, bench
-        The study's settings and data.
+        The study's settings, and the groups that its trials use.
     """
 
     def __init__(self, sweep: Sweep, bench: Bench) -> None:
@@ -129,8 +134,11 @@ class Objective:
     def _run(self, trial: Trial) -> float:
         config = suggest(trial, self.sweep.searched)
         seeds = range(config.seed, config.seed + self.sweep.seeds)
+        before = list(trial.user_attrs.get("folds", ()))
         done: list[float] = []
-        for step, regret in enumerate(self.bench.fold_regrets(config, self.sweep.folds, seeds)):
+        for step, regret in enumerate(
+            chain(before, self.bench.fold_regrets(config, self.sweep.folds, seeds, len(before)))
+        ):
             done.append(regret)
             trial.set_user_attr("folds", done)
             trial.report(sum(done) / len(done), step)
@@ -152,7 +160,7 @@ def open_study(sweep: Sweep, data: str, sampler_seed: int | None = None) -> Stud
     sweep
         Its settings.
     data
-        Fingerprint of the training data.
+        Fingerprint of the training data, all of it.
     sampler_seed
         Of the sampler of this process; None differs each time.
 
@@ -164,7 +172,13 @@ def open_study(sweep: Sweep, data: str, sampler_seed: int | None = None) -> Stud
         If the database needs a driver that is not installed.
     """
     base = replace(sweep.searched, threads=1, mlp=replace(sweep.searched.mlp, device="auto")).to_json()
-    mine = {"base": json.dumps(base, sort_keys=True), "folds": sweep.folds, "seeds": sweep.seeds, "data": data}
+    mine = {
+        "base": json.dumps(base, sort_keys=True),
+        "folds": sweep.folds,
+        "seeds": sweep.seeds,
+        "fraction": sweep.fraction,
+        "data": data,
+    }
     study = optuna.create_study(
         storage=open_storage(sweep.storage),
         study_name=sweep.name,
@@ -267,7 +281,8 @@ def rescue(study: Study, dead: Sequence[str] = ()) -> None:
         if lost and trial.number not in retried and attempt < ATTEMPTS:
             # Killed early, a trial may not have come to all the parameters that it was queued with.
             wanted = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
-            study.enqueue_trial(wanted, user_attrs={"retry_of": trial.number, "attempt": attempt + 1})
+            kept = {"retry_of": trial.number, "attempt": attempt + 1, "folds": trial.user_attrs.get("folds", [])}
+            study.enqueue_trial(wanted, user_attrs=kept)
 
 
 def _gone(trial: FrozenTrial, dead: Sequence[str]) -> bool:
@@ -297,7 +312,7 @@ def read_study(storage: str, name: str) -> StudyRecord:
         about = study.user_attrs
         base = TrainingConfig.from_json(json.loads(about["base"]))
         base = replace(base, mlp=replace(base.mlp, members=about["members"]))
-        folds, seeds, data = about["folds"], about["seeds"], about["data"]
+        folds, seeds, fraction, data = about["folds"], about["seeds"], about["fraction"], about["data"]
     except KeyError as error:
         known = ", ".join(optuna.get_all_study_names(opened)) or "none"
         raise SweepError(f"no study {name!r} of this package in the database; there are: {known}") from error
@@ -306,19 +321,26 @@ def read_study(storage: str, name: str) -> StudyRecord:
     records = tuple(
         _record(trial, about) for trial in trials if trial.state in FINISHED and trial.number not in retried
     )
-    return StudyRecord(name, base, folds, seeds, data, records)
+    return StudyRecord(name, base, folds, seeds, fraction, data, records)
 
 
-def confirmation_key(number: int, seed: int) -> str:
-    """Name of the study's attribute that holds the confirmation of a trial with a seed: the regret on each fold."""
-    return f"confirmed:{number}:{seed}"
+def confirmation_key(number: int, seed: int, fold: int) -> str:
+    """Name of the study's attribute that holds how many folds a trial was confirmed with, and the regret on one."""
+    return f"confirmed:{number}:{seed}:{fold}"
 
 
 def _record(trial: FrozenTrial, about: dict[str, Any]) -> TrialRecord:
     """Turn a finished trial into its record."""
     confirmed: list[tuple[float, ...]] = []
-    while (key := confirmation_key(trial.number, len(confirmed))) in about:
-        confirmed.append(tuple(about[key]))
+    while seed := _confirmation(trial.number, len(confirmed), about):
+        confirmed.append(seed)
     seconds = trial.duration.total_seconds() if trial.duration is not None else 0.0
     folds = tuple(trial.user_attrs.get("folds", ()))
     return TrialRecord(trial.number, trial.state.name.lower(), seconds, folds, dict(trial.params), tuple(confirmed))
+
+
+def _confirmation(number: int, seed: int, about: dict[str, Any]) -> tuple[float, ...]:
+    """Return the regret on each fold of a trial's confirmation with a seed; nothing if a fold is missing."""
+    folds = about.get(confirmation_key(number, seed, 0), (0,))[0]
+    parts = [about.get(confirmation_key(number, seed, fold), (0,)) for fold in range(folds)]
+    return tuple(part[1] for part in parts) if all(part[0] == folds for part in parts) else ()

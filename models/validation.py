@@ -1,4 +1,4 @@
-"""The deployed rule, its regret, and cross-validation in which no shape is on both sides."""
+"""Regret of the deployed rule, and cross-validation in which no shape is on both sides."""
 
 from __future__ import annotations
 
@@ -11,31 +11,10 @@ import numpy as np
 from .base import Floats, Matrix, Rows, Scorer
 from .calibration import kind_of
 from .config import InvalidTraining
+from .deployed import choose
 
 if TYPE_CHECKING:
     from ..datasets import Group
-
-
-def choose(scores: Floats, group: Group) -> int:
-    """Return the row that a ranker deploys on a group.
-
-    The best kernel by the score of its default launch, a split of K worth a look counting as a kernel of its own; then
-    the best-scored measured launch of that kernel. (Other launches are measured for fast kernels only: ranking all
-    rows together would give away which those are.) Ties go to fewer splits, the lower kernel id, the unswapped row,
-    the earlier row.
-
-    Parameters
-    ----------
-    scores
-        Score of each row of the group, higher is better.
-    group
-        Measured candidates, at least one of them with the default launch.
-    """
-    kernel = group.variant
-    first = np.flatnonzero(group.ranked_first)
-    winner = first[np.lexsort((kernel[first], -scores[first]))[0]]
-    launches = np.flatnonzero(kernel == kernel[winner])
-    return int(launches[np.argmax(scores[launches])])
 
 
 def regret(group: Group, row: int) -> float:
@@ -45,7 +24,7 @@ def regret(group: Group, row: int) -> float:
 
 def regrets(scores: Sequence[Floats], groups: Sequence[Group]) -> Floats:
     """Return the regret of the deployed rule on each group, shape (groups,), from the scores of its rows."""
-    return np.array([regret(group, choose(score, group)) for score, group in zip(scores, groups, strict=True)])
+    return np.array([regret(group, choose(group, score)) for score, group in zip(scores, groups, strict=True)])
 
 
 def summarise(values: Floats) -> dict[str, float]:

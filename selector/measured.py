@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 from ..generator import (
     LAUNCH_COLUMNS,
@@ -22,17 +24,23 @@ from ..generator import (
 from ..generator import columns as col
 from .choice import Choice
 
+Row = dict[str, Any]
+"""A row of the measurements by column."""
+Key = tuple[int, ...]
+"""What identifies a candidate on a problem."""
+_key: Callable[[Row], Key] = itemgetter("kernel_id", "swapped", *LAUNCH_COLUMNS)
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the shipped data knows of a problem. Times are best-known ones, in µs."""
+    """What the shipped data knows of a problem. Times are best-known ones, in µs, at the newest campaign's clock."""
 
     choices: dict[Candidate, float] = field(default_factory=dict)
     """Times of those choices that were measured with a launch that comes to the same."""
     fastest: float | None = None
     """Time of the fastest measured candidate that was allowed; None if the problem is not in the data."""
     cublaslt: float | None = None
-    """Time of cuBLASLt's first answer; None if not measured."""
+    """Time of cuBLASLt's first answer, the median over campaigns; None if not measured."""
 
 
 def look_up(choices: Sequence[Choice], folder: Path | None = None, deterministic: bool = True) -> Measured:
@@ -74,21 +82,17 @@ def _of_problem(
     columns = [*LAUNCH_COLUMNS, "kernel_id", "swapped", "status", "time_us", "retake_us", "campaign_id"]
     rows = _read(folder, "measurements", columns, problem_id=problem_id)
 
-    first: list[float] = []
-    retaken: list[float] = []
+    measured = [
+        row
+        for row in (dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True))
+        if row["campaign_id"] in main and row["status"] in ("ok", "coarse")
+    ]
+    clocks = _clocks(measured)
+    allowed: list[float] = []
     timed: list[tuple[Candidate, float]] = []
-    # Of a candidate that several campaigns measured, the row counts that counts in datasets.groups().
-    counting: dict[tuple[object, ...], dict[str, Any]] = {}
-    for row in sorted(
-        (dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)), key=_weight
-    ):
-        if row["campaign_id"] in main and row["status"] in ("ok", "coarse"):
-            counting[tuple(row[name] for name in ("kernel_id", "swapped", *LAUNCH_COLUMNS))] = row
-    for row in counting.values():
-        again = _retaken(row)
-        time = row["retake_us"] if again else row["time_us"]
-        if row["status"] == "ok" and (row["decomposition"] != Decomposition.SPLIT_K_ATOMIC or not deterministic):
-            (retaken if again else first).append(time)
+    for row, time in _times(measured, clocks):
+        if row["status"] == "ok" and not (_atomic(row) and deterministic):
+            allowed.append(time)
         if row["kernel_id"] in configs:
             launch = Launch(Raster(row["raster"]), row["swizzle"], Decomposition(row["decomposition"]), row["splits"])
             timed.append((Candidate(configs[row["kernel_id"]], launch, bool(row["swapped"]) != flipped), time))
@@ -96,19 +100,89 @@ def _of_problem(
         zip(_keys([candidate for candidate, _ in timed], choices[0].problem), (t for _, t in timed), strict=True)
     )
     asked = [choice.candidate for choice in choices]
-    baseline = _read(folder, "baselines", ["time_us"], problem_id=problem_id, method="cublaslt_first")["time_us"]
+    found = _read(
+        folder, "baselines", ["time_us", "campaign_id"],
+        problem_id=problem_id, method="cublaslt_first", status="ok",
+    )  # fmt: skip
+    baseline = [
+        time * clocks[campaign].factor if campaign in clocks else time
+        for time, campaign in zip(found["time_us"], found["campaign_id"], strict=True)
+        if campaign in main
+    ]
     return Measured(
         {c: times[key] for c, key in zip(asked, _keys(asked, choices[0].problem), strict=True) if key in times},
-        min(retaken or first, default=None),
-        baseline[0] if baseline else None,
+        min(allowed, default=None),
+        median(baseline) if baseline else None,
     )
 
 
-def _retaken(row: dict[str, Any]) -> bool:
+class _Clock(NamedTuple):
+    """What brings a campaign's times to one clock."""
+
+    factor: float
+    """From its retakes to those of the newest campaign with retakes."""
+    drift: float
+    """From its first pass to its retakes."""
+
+
+def _clocks(rows: Sequence[Row]) -> dict[int, _Clock]:
+    """Return the clock of each campaign, by the rule of ``datasets.clock_factors``."""
+    first: dict[int, dict[Key, float]] = {row["campaign_id"]: {} for row in rows}
+    again: dict[int, dict[Key, float]] = {}
+    drifts: dict[int, list[float]] = {}
+    for row in rows:
+        campaign, key = row["campaign_id"], _key(row)
+        if row["status"] == "ok":
+            first[campaign][key] = row["time_us"]
+        if _retaken(row):
+            again.setdefault(campaign, {})[key] = row["retake_us"]
+            drifts.setdefault(campaign, []).append(row["retake_us"] / row["time_us"])
+    if not again:
+        return {campaign: _Clock(1.0, 1.0) for campaign in first}
+    newest = max(again)
+    return {
+        campaign: _Clock(
+            _ratio(again.get(campaign, {}), again[newest]) or _ratio(first[campaign], first[newest]) or 1.0,
+            median(drifts.get(campaign, drifts[newest])),
+        )
+        for campaign in first
+    }
+
+
+def _ratio(own: dict[Key, float], reference: dict[Key, float]) -> float | None:
+    """Return the median of reference / own time over the candidates that both have."""
+    ratios = [reference[key] / time for key, time in own.items() if key in reference]
+    return median(ratios) if ratios else None
+
+
+def _times(rows: Sequence[Row], clocks: dict[int, _Clock]) -> Iterator[tuple[Row, float]]:
+    """Yield the row of each candidate that counts and its best-known time, by the rules of ``datasets.groups``."""
+    retakes: dict[Key, list[float]] = {}
+    counting: dict[Key, Row] = {}
+    for row in sorted(rows, key=_weight):
+        key = _key(row)
+        counting[key] = row
+        if _retaken(row):
+            retakes.setdefault(key, []).append(row["retake_us"] * clocks[row["campaign_id"]].factor)
+    best = {key: median(times) for key, times in retakes.items()}
+    least = {
+        atomic: min((time for key, time in best.items() if atomic or not _atomic(counting[key])), default=0.0)
+        for atomic in (False, True)
+    }
+    for key, row in counting.items():
+        clock = clocks[row["campaign_id"]]
+        yield row, best[key] if key in best else max(row["time_us"] * clock.drift * clock.factor, least[_atomic(row)])
+
+
+def _atomic(row: Row) -> bool:
+    return bool(row["decomposition"] == Decomposition.SPLIT_K_ATOMIC)
+
+
+def _retaken(row: Row) -> bool:
     return row["retake_us"] is not None and not math.isnan(row["retake_us"])
 
 
-def _weight(row: dict[str, Any]) -> tuple[bool, bool, int]:
+def _weight(row: Row) -> tuple[bool, bool, int]:
     """Order of a candidate's rows, the one that counts last: retaken ones, then those not coarse, then the newest."""
     return _retaken(row), row["status"] == "ok", row["campaign_id"]
 

@@ -12,13 +12,14 @@
 #include "cutlass/util/packed_stride.hpp"
 
 #include "kernel_abi.h"
+#include "split_k_parallel.h"
 
 namespace sm90 {
 
 using Row = cutlass::layout::RowMajor;
 using Col = cutlass::layout::ColumnMajor;
 using Persistent = cutlass::gemm::PersistentScheduler;
-using StreamK = cutlass::gemm::StreamKScheduler;
+using StreamK = cutlass_ranker::ParallelSplitKScheduler;
 using Warpspecialized = cutlass::gemm::KernelTmaWarpSpecialized;
 using Pingpong = cutlass::gemm::KernelTmaWarpSpecializedPingpong;
 using Cooperative = cutlass::gemm::KernelTmaWarpSpecializedCooperative;
@@ -88,13 +89,15 @@ struct Entry {
     if constexpr (kStreamK) {
       using Mode = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::DecompositionMode;
       using Reduction = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::ReductionMode;
-      bool const any_order = launch->decomposition == 4;
+      bool const any_order = launch->decomposition == 4, parallel = launch->decomposition == 5;
+      bool const split = launch->decomposition == 2 || any_order || parallel;
       args.scheduler.splits = launch->splits;
-      args.scheduler.decomposition_mode = launch->decomposition == 1                ? Mode::DataParallel
-                                          : launch->decomposition == 2 || any_order ? Mode::SplitK
-                                          : launch->decomposition == 3              ? Mode::StreamK
-                                                                                    : Mode::Heuristic;
+      args.scheduler.decomposition_mode = launch->decomposition == 1   ? Mode::DataParallel
+                                          : split                      ? Mode::SplitK
+                                          : launch->decomposition == 3 ? Mode::StreamK
+                                                                       : Mode::Heuristic;
       args.scheduler.reduction_mode = any_order ? Reduction::Nondeterministic : Reduction::Deterministic;
+      args.scheduler.parallel_reduction = parallel;
     }
     return args;
   }

@@ -28,7 +28,7 @@ from .processes import Child, Finished, run
 
 SOURCES: Final = ("kernels.cu", "activity.cpp", "cublas.cpp", "session.cpp", "main.cpp")
 HEADERS: Final = ("kernels.h", "activity.h", "cublas.h", "session.h")
-SHARED_HEADERS: Final = ("library.h", "support.h")
+SHARED_HEADERS: Final = ("cublaslt.h", "library.h", "support.h")
 """Headers of the measuring engine that the program uses too."""
 FLAGS: Final = (
     "-std=c++17", "-O2", "-gencode=arch=compute_90a,code=sm_90a", "-cudart", "static", "-Xcompiler", "-Wall,-Wextra",

@@ -29,6 +29,12 @@ _ANYWAY: Final[dict[str, Any]] = {
     "quick": Annotated[
         bool, typer.Option("--quick", help="Small data, few repeats: about a minute of one core for each study.")
     ],
+    "seconds": Annotated[
+        float | None,
+        typer.Option(
+            help="Begin no cell that is likely to end after this time, in seconds; run again to go on.", min=0.0
+        ),
+    ],
     "dry_run": Annotated[bool, typer.Option("--dry-run", help="Say what there is to do and how long it may take.")],
     "shapes": Annotated[
         int | None, typer.Option(help="Base shapes of the training problems to use.  [default: all]", min=2)
@@ -38,7 +44,7 @@ _ANYWAY: Final[dict[str, Any]] = {
     ],
 }
 """Options of every study."""
-_DEFAULTS: Final = {"data": None, "hardware": "h200", "workers": 1, "quick": False, "dry_run": False}
+_DEFAULTS: Final = {"data": None, "hardware": "h200", "workers": 1, "quick": False, "seconds": None, "dry_run": False}
 _SPECIFIC: Final[dict[str, Any]] = {
     "kinds": Annotated[
         list[str] | None, typer.Option("--kind", help="Model family, xgboost or mlp; may be repeated.  [default: both]")
@@ -94,6 +100,7 @@ def run_studies(
     data: Path | None = None,
     hardware: str = "h200",
     workers: int = 1,
+    seconds: float | None = None,
     dry_run: bool = False,
 ) -> None:
     """Run what is missing of some studies, with a progress bar, and draw the page.
@@ -112,6 +119,8 @@ def run_studies(
         The GPU that they were measured on.
     workers
         Worker processes.
+    seconds
+        No cell is begun that is likely to end after this time.
     dry_run
         Only say what there is to do.
     """
@@ -127,13 +136,13 @@ def run_studies(
     for name, listed in planned.items():
         cells = [item.cell for item in listed]
         left = missing(cells, loaded, store)
-        seconds = sum(map(estimate.seconds, left))
-        typer.echo(f"{name}: {len(cells)} cells, {len(left)} to run, about {duration(seconds)} of one core")
+        likely = duration(sum(map(estimate.seconds, left)))
+        typer.echo(f"{name}: {len(cells)} cells, {len(left)} to run, about {likely} of one core")
     if dry_run:
         return
     for name, listed in planned.items():
         store.write_plan(name, listed, loaded, options)
-    run_with_progress([item.cell for listed in planned.values() for item in listed], loaded, store, workers)
+    run_with_progress([item.cell for listed in planned.values() for item in listed], loaded, store, workers, seconds)
     make_page(out)
     typer.echo(f"{out / 'study.html'}: {', '.join(names)}")
 
@@ -172,7 +181,7 @@ def _command(names: Sequence[str]) -> Callable[..., None]:
     """Make the command of some studies, with the options that they read."""
 
     def command(**values: Any) -> None:
-        fixed = {name: values.pop(name) for name in ("out", "data", "hardware", "workers", "dry_run")}
+        fixed = {name: values.pop(name) for name in ("out", "data", "hardware", "workers", "seconds", "dry_run")}
         options = make_options(_given({key: value for key, value in values.items() if key != "quick"}), values["quick"])
         run_studies(names, fixed.pop("out"), options, **fixed)
 

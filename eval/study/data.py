@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...datasets import Group, Tables, groups, load
+from ...datasets import Group, Tables, groups, load, training_groups
 from ...features import Hardware, get_hardware
-from ...generator import DataError, Problem
+from ...generator import DataError, Problem, load_catalogue
 
 Shape = tuple[int, int, int]
 _TABLES: Final = ("kernels", "problems", "measurements", "campaigns")
@@ -75,6 +75,7 @@ class StudyData:
             for group in listed:
                 digest.update(f"{group.problem_id} {group.problem} {len(group)}".encode())
                 arrays = [group.kernel_id, group.time_us, group.spread, group.coarse, group.default_launch]
+                arrays.append(group.ranked_first)
                 for values in (*arrays, *(group.columns[name] for name in sorted(group.columns))):
                     digest.update(np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()[:16]
@@ -106,6 +107,8 @@ def load_data(
 ) -> StudyData:
     """Read the tables and build the groups, each as the selector would rank it (``Group.as_deployed``).
 
+    With the shipped tables, what is chosen from is the shipped catalogue.
+
     Parameters
     ----------
     path
@@ -121,11 +124,10 @@ def load_data(
         If the tables are missing, or hold no group to train or to evaluate on.
     """
     tables = _limited(load(_TABLES, path), {"train": shapes, "eval": evaluation_shapes})
-    built = groups(tables)
-    training, evaluation = (
-        tuple(group.as_deployed() for group in built if group.split == split and _usable(group))
-        for split in ("train", "eval")
-    )
+    catalogue = load_catalogue() if path is None else None
+    training = tuple(group for group in training_groups(tables, catalogue) if _usable(group))
+    built = groups(tables, "eval", catalogue=catalogue)
+    evaluation = tuple(group.as_deployed() for group in built if _usable(group))
     for split, listed in (("training", training), ("evaluation", evaluation)):
         if not listed:
             raise DataError(f"the tables hold no measured {split} problem; a study needs both kinds")

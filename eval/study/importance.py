@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from ...datasets import Group
 from ...features import describe_features
 from ...models.base import Matrix, Scorer
-from ...models.validation import choose, regret
+from ...models.deployed import choose
+from ...models.validation import regret
 
 _DIGITS = 6
 
@@ -67,7 +68,7 @@ def permutation_importance(
     rise = {block: np.zeros(repeats) for block in blocks}
     baseline = 0.0
     for group, matrix in zip(groups, rows, strict=True):
-        intact = regret(group, choose(scorer.scores(matrix), group))
+        intact = regret(group, choose(group, scorer.scores(matrix)))
         baseline += intact
         for repeat in range(repeats):
             shuffled = matrix[_shuffled(group, np.random.default_rng([seed, repeat, group.problem_id]))]
@@ -77,7 +78,7 @@ def permutation_importance(
                     continue
                 permuted = matrix.copy()
                 permuted[:, columns] = moved
-                rise[block][repeat] += regret(group, choose(scorer.scores(permuted), group)) - intact
+                rise[block][repeat] += regret(group, choose(group, scorer.scores(permuted))) - intact
     found: dict[str, Any] = {"baseline": round(baseline / len(groups), _DIGITS), "groups": {}, "features": {}}
     for (kind, name), values in rise.items():
         found[kind][name] = [round(value, _DIGITS) for value in (values / len(groups)).tolist()]
@@ -87,7 +88,7 @@ def permutation_importance(
 def _shuffled(group: Group, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return an order of the rows in which each stays among those of its stage."""
     order = np.arange(len(group))
-    for stage in (group.ranked_first, ~group.ranked_first):
+    for stage in (group.first_stage, ~group.first_stage):
         members = np.flatnonzero(stage)
         order[members] = rng.permutation(members)
     return order

@@ -11,7 +11,9 @@ from .runner import Estimate, missing, run_cells
 from .store import Store
 
 
-def run_with_progress(cells: Sequence[Cell], data: StudyData, store: Store, workers: int) -> int:
+def run_with_progress(
+    cells: Sequence[Cell], data: StudyData, store: Store, workers: int, seconds: float | None = None
+) -> int:
     """Run what is missing of the cells (:func:`.runner.run_cells`) and return how many that were.
 
     A line is printed for every finished cell, the bar goes to standard error.
@@ -36,4 +38,4 @@ def run_with_progress(cells: Sequence[Cell], data: StudyData, store: Store, work
             progress.update(task, advance=estimate.seconds(cell), done=done)
             progress.console.print(f"{cell.label}: {record['seconds']:.0f} s", highlight=False)
 
-        return run_cells(left, data, store, workers, on_done)
+        return run_cells(left, data, store, workers, on_done, seconds)

@@ -12,6 +12,7 @@ from ...datasets import Group
 from ...features import Hardware
 from ...generator.columns import take
 from ...models import AnalyticScore
+from ...models.samples import subset
 from .cells import Work
 from .data import StudyData, shape_numbers
 
@@ -102,6 +103,8 @@ def strategy(alpha: float | None) -> str:
 
 def make_pool(group: Group, hardware: Hardware) -> Pool:
     """Collect what can be sampled of a group; its fastest candidate is the group's oracle."""
+    if group.allowed is not None:
+        group = subset(group, np.flatnonzero(group.allowed))
     _, row, candidate = np.unique(group.variant, return_index=True, return_inverse=True)
     time = np.full(len(row), np.inf)
     np.minimum.at(time, candidate, group.time_us)

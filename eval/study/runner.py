@@ -5,6 +5,7 @@ A worker writes a finished cell to disk itself, so killing everything at any mom
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,6 +86,7 @@ def run_cells(
     store: Store,
     workers: int = 0,
     on_done: Progress = lambda cell, record: None,
+    seconds: float | None = None,
 ) -> int:
     """Compute the cells that are not finished, those that take longest first.
 
@@ -100,6 +102,8 @@ def run_cells(
         Processes to compute in; 0: this one.
     on_done
         Told of every newly finished cell and its record.
+    seconds
+        No cell is begun that is likely to end after this time.
 
     Returns
     -------
@@ -114,23 +118,31 @@ def run_cells(
     estimate = Estimate(data, store)
     queue = sorted(missing(cells, data, store), key=estimate.seconds, reverse=True)
     count = len(queue)
+    end = time.monotonic() + (math.inf if seconds is None else seconds)
+
+    def take() -> Cell | None:
+        left = end - time.monotonic()
+        found = next((i for i, cell in enumerate(queue) if estimate.seconds(cell) <= left), None)
+        return None if found is None else queue.pop(found)
+
     if workers < 1:
-        for cell in queue:
+        while (cell := take()) is not None:
             on_done(cell, run_cell(cell, data, store))
-        return count
+        return count - len(queue)
     with _pool(min(workers, count), data, store) as idle:
         busy: dict[Connection, Cell] = {}
-        while queue or busy:
-            while queue and idle:
+        while True:
+            while idle and (cell := take()) is not None:
                 connection = idle.pop()
-                busy[connection] = queue.pop(0)
-                _send(connection, busy[connection])
+                busy[connection] = cell
+                _send(connection, cell)
+            if not busy:
+                return count - len(queue)
             for ready in wait(list(busy)):
                 assert isinstance(ready, Connection)
                 cell = busy.pop(ready)
                 on_done(cell, _answer(ready, cell))
                 idle.append(ready)
-    return count
 
 
 def _send(connection: Connection, message: object) -> None:

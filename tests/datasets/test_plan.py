@@ -82,15 +82,20 @@ def test_first_pass_is_every_kernel_that_serves_the_problem(made):
 def test_first_pass_holds_the_splits_worth_a_look(made):
     split = made.candidates[(made.candidates["kind"] == plan.Kind.FIRST_PASS) & (made.candidates["splits"] > 1)]
     # Kernels 6 and 7 are the Stream-K ones, 128x128x64 with a cluster of 2x1. 4096x4096 has 1,024 tiles: too many.
-    # 256x256x8192: 4 tiles of 128 k-tiles: 2, 4, 8 and 16 slices. 8x4096x4096: 32 tiles, padded to 64 by the cluster,
-    # so 2 and 4 slices make no more than 264. 40x1032x1000: 9 tiles, padded to 18, of 16 k-tiles: 2 and 4.
-    found = {key: sorted(rows["splits"]) for key, rows in split.groupby(["problem_id", "kernel_id"])}
-    assert found == {
-        (problem, kernel): splits
-        for problem, splits in ((1, [2, 4, 8, 16]), (2, [2, 4]), (3, [2, 4]))
-        for kernel in (6, 7)
+    # 256x256x8192: 4 tiles of 128 k-tiles take up to 32 slices of 4 k-tiles. 8x4096x4096: 32 tiles, padded to 64 by
+    # the cluster, so that 4 slices make no more than 264. 40x1032x1000: 9 tiles, padded to 18, of 16 k-tiles: 4 too.
+    by_kind = {kind: rows.groupby(["problem_id", "kernel_id"]) for kind, rows in split.groupby("decomposition")}
+    found = {
+        kind: {key: sorted(rows["splits"]) for key, rows in by_candidate} for kind, by_candidate in by_kind.items()
     }
-    assert set(split["decomposition"]) == {int(Decomposition.SPLIT_K)}
+    expected = {
+        Decomposition.SPLIT_K: ((1, [2, 4, 8, 16]), (2, [2, 4]), (3, [2, 4])),
+        Decomposition.SPLIT_K_PARALLEL: ((1, [2, 3, 4, 6, 8, 12, 16, 24, 32]), (2, [2, 3, 4]), (3, [2, 3, 4])),
+    }
+    assert found == {
+        int(kind): {(problem, kernel): splits for problem, splits in listed for kernel in (6, 7)}
+        for kind, listed in expected.items()
+    }
 
 
 def test_atomic_splits_are_planned_only_when_asked_for(made):
@@ -169,7 +174,7 @@ def test_without_nvmmh_given_kernels_are_planned_with_a_warning(monkeypatch):
     monkeypatch.setattr(plan, "query", missing)
     with pytest.warns(UserWarning, match="without nvMMH"):
         made = plan.make_plan("alone", KERNELS, PROBLEMS)
-    assert len(made.candidates) == 36 + 16
+    assert len(made.candidates) == 36 + 16 + 30
     assert len(made.nvmmh_variants) == 0
 
 

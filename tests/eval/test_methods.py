@@ -34,7 +34,7 @@ from cutlass_ranker.generator import (
     ranked_candidates,
 )
 from cutlass_ranker.generator.columns import candidate_at, size
-from cutlass_ranker.models.validation import choose
+from cutlass_ranker.models.deployed import choose
 from cutlass_ranker.selector import rank_kernels
 
 H200 = get_hardware("h200")
@@ -120,7 +120,7 @@ def test_first_proposal_is_the_choice_that_models_are_validated_by(synthetic_tab
     for group in groups(synthetic_tables):
         scores = Noise().score(group.columns, group.problem, None)
         rows = propose(Noise(), group, H200, k=5)
-        assert rows[0] == choose(scores, group)
+        assert rows[0] == choose(group, scores)
         kernels = list(zip(group.kernel_id[rows], group.columns["swapped"][rows], strict=True))
         assert len(set(kernels)) == 5
 
@@ -266,6 +266,25 @@ def test_cublaslt_regret_is_negative_where_it_beats_every_candidate(make_group: 
     result = evaluate(measured, [method]).results["cublaslt_first"]
     # 1 - 10/8 = -0.25; 1 - 10/12.5 = 0.2; a wrong result is no answer
     assert result.scores[:, 0] == pytest.approx([-0.25, 0.2, np.nan], nan_ok=True)
+
+
+def test_cublaslt_is_brought_to_the_clock_of_the_groups(make_group: MakeGroup, synthetic_tables: Tables):
+    # What the older campaign retook takes 1.2 times as long in the newer one: 10 · 1.2 = 12 and 14, median 13.
+    again = synthetic_tables.measurements[lambda t: (t["problem_id"] == 0) & t["retake_us"].notna()]
+    newer = again.assign(campaign_id=2, retake_us=1.2 * again["retake_us"])
+    campaigns = pd.concat([synthetic_tables.campaigns, synthetic_tables.campaigns.iloc[[0]].assign(campaign_id=2)])
+    listed = pd.DataFrame(
+        [(0, 10.0, 0), (0, 14.0, 2), (1, 10.0, 0)], columns=["problem_id", "time_us", "campaign_id"]
+    ).assign(method="cublaslt_first", status="ok")
+    tables = replace(
+        synthetic_tables,
+        measurements=pd.concat([synthetic_tables.measurements, newer]),
+        campaigns=campaigns,
+        baselines=listed,
+    )
+    method = BaselineMethod(tables, "cublaslt_first")
+    times = [method.times(make_group([(PLAIN, Launch(), False, 10.0)], problem_id=i)) for i in (0, 1)]
+    assert np.concatenate(times) == pytest.approx([13.0, 10.0])
 
 
 def test_static_best_is_chosen_on_training_groups_and_falls_back(make_group: MakeGroup):

@@ -112,10 +112,35 @@ def test_split_k_by_hand():
     work = one(256, 256, 16384, Launch(decomposition=Decomposition.SPLIT_K, splits=5))
     assert work == {
         "splits": 5, "stream": 0, "stream_tiles": 0, "units": 20, "waves": 1, "k_tiles_per_unit": 52,
-        "critical_k_tiles": 52, "partial_tiles": 16, "atomic": 0, "barrier_bytes": 32,
+        "critical_k_tiles": 52, "partial_tiles": 16, "atomic": 0, "parallel": 0, "fixup_steps": 5, "fixup_tiles": 5,
+        "barrier_bytes": 32,
     }  # fmt: skip
-    # The order of adding does not change who computes what.
-    assert one(256, 256, 16384, Launch(decomposition=Decomposition.SPLIT_K_ATOMIC, splits=5)) == work | {"atomic": 1}
+    # The order of adding does not change who computes what: store, adds, load are three steps.
+    atomic = one(256, 256, 16384, Launch(decomposition=Decomposition.SPLIT_K_ATOMIC, splits=5))
+    assert atomic == work | {"atomic": 1, "fixup_steps": 3, "fixup_tiles": 3}
+    # Four slices store their tiles, the fifth reads them; each of the 16 has flags for two warpgroups.
+    parallel = one(256, 256, 16384, Launch(decomposition=Decomposition.SPLIT_K_PARALLEL, splits=5))
+    assert parallel == work | {"parallel": 1, "fixup_steps": 2, "barrier_bytes": 128}
+
+
+@pytest.mark.parametrize(
+    ("tile_n", "splits", "steps", "tiles"),
+    [
+        # A 128×128 tile is 64 KiB, the limit 128 KiB. 6 slices in groups of 3: 2 + 1 slots instead of 5 spare one
+        # (64 KiB). 8 slices: groups 0-2, 3-5, 6-7, so 2 + 2 instead of 7 spare three: two stores and loads.
+        (128, 6, 2, 6),
+        (128, 8, 3, 6),
+        # 16 slices in four groups of four: 3 + 3 instead of 15.
+        (128, 16, 3, 8),
+        # 8 KiB tiles: 9 of them spared are 72 KiB. 32 slices: six groups, 5 + 5 instead of 31 spare 21, 168 KiB.
+        (16, 16, 2, 16),
+        (16, 32, 3, 12),
+    ],
+)
+def test_parallel_split_k_adds_groups_first_where_that_is_quicker(tile_n, splits, steps, tiles):
+    launch = Launch(decomposition=Decomposition.SPLIT_K_PARALLEL, splits=splits)
+    work = one(128, tile_n, 65536, launch, tile_n=tile_n)
+    assert (work["fixup_steps"], work["fixup_tiles"]) == (steps, tiles)
 
 
 def test_stream_k_by_hand():

@@ -230,7 +230,7 @@ def test_atomic_split_k_takes_three_turns():
     kinds = Decomposition.SPLIT_K, Decomposition.SPLIT_K_ATOMIC
     turns, atomic = (features(Candidate(kernel, Launch(decomposition=kind, splits=16)), problem) for kind in kinds)
     differing = {name for name in turns if turns[name] != atomic[name]}
-    assert differing == {"log2_time", "log2_over_roofline", "atomic_reduction"}
+    assert differing == {"log2_time", "log2_over_roofline", "atomic_reduction", "fixup_steps", "log2_fixup_bytes"}
     assert (turns["atomic_reduction"], atomic["atomic_reduction"]) == (0, 1)
     assert atomic["decomposition=split_k"] == 1
     # Two tiles read each operand panel: the first from DRAM, the second from L2.
@@ -239,6 +239,29 @@ def test_atomic_split_k_takes_three_turns():
     assert 2 ** turns["log2_time"] - 2 ** atomic["log2_time"] == pytest.approx(saved, rel=1e-3)
     two = [features(Candidate(kernel, Launch(decomposition=kind, splits=2)), problem) for kind in kinds]
     assert two[0] == two[1] | {"atomic_reduction": 0}
+
+
+def test_parallel_split_k_takes_two_or_three_steps():
+    # 256×256×16384 on 128×128×64: 16 slices of each of 4 tiles of 64 KiB. In turn 16 round trips of a tile each. Apart
+    # in groups of four, so 3 round trips that move 8 tiles (two stores, 3 + 3 loads); 5 tiles more than one a round
+    # trip, at 56 B/clock of one SM.
+    kernel = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K)
+    problem = Problem(256, 256, 16384)
+    kinds = Decomposition.SPLIT_K, Decomposition.SPLIT_K_PARALLEL
+    turns, apart = (features(Candidate(kernel, Launch(decomposition=kind, splits=16)), problem) for kind in kinds)
+    differing = {name for name in turns if turns[name] != apart[name]}
+    assert differing == {"log2_time", "log2_over_roofline", "parallel_reduction", "fixup_steps", "log2_fixup_bytes"}
+    check(turns, {"parallel_reduction": 0, "fixup_steps": 16, "log2_fixup_bytes": 17 * 65536})
+    check(apart, {"parallel_reduction": 1, "fixup_steps": 3, "log2_fixup_bytes": 9 * 65536, "atomic_reduction": 0})
+    assert apart["decomposition=split_k"] == 1
+    latency = 0.3e-6 + 0.5e-6 * 0.5
+    saved = 13 * latency - 5 * 65536 / (56 * 1.755e9)
+    assert 2 ** turns["log2_time"] - 2 ** apart["log2_time"] == pytest.approx(saved, rel=1e-3)
+    # Two slices: one stores, one loads, whichever way.
+    two = [features(Candidate(kernel, Launch(decomposition=kind, splits=2)), problem) for kind in kinds]
+    assert two[0] == two[1] | {"parallel_reduction": 0}
+    whole = features(Candidate(kernel, Launch(decomposition=Decomposition.DATA_PARALLEL)), problem)
+    check(whole, {"fixup_steps": 0, "log2_fixup_bytes": 65536})
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,23 @@ def test_source_of_atomic_split_k() -> None:
         assert part in text, part
 
 
+def test_source_of_parallel_split_k_carries_its_scheduler() -> None:
+    launch = Launch(decomposition=Decomposition.SPLIT_K_PARALLEL, splits=12)
+    text = emit_source(Candidate(STREAM_K, launch, swapped=True))
+    for part in (
+        "splits = 12;",
+        "DecompositionMode::SplitK;",
+        "ReductionMode::Deterministic;",
+        "parallel_reduction = true;",
+        "CollectiveEpilogue, cutlass_ranker::ParallelSplitKScheduler>",
+        "struct TileSchedulerSelector<cutlass_ranker::ParallelSplitKScheduler",
+    ):
+        assert part in text, part
+    assert "pragma once" not in text
+    # Everything else is emitted as plain CUTLASS.
+    assert "cutlass_ranker::" not in emit_source(CANDIDATE)
+
+
 def test_source_without_c_and_without_stream_k() -> None:
     text = emit_source(PINGPONG)
     assert "using ElementC = void;" in text and "kSwapped = false" in text
@@ -77,6 +94,8 @@ def test_unit_lists_every_kernel_once() -> None:
     assert text.count("struct K") == 2
     assert f'sm90::entry<K0>("{STREAM_K.name}")' in text and f'sm90::entry<K1>("{PINGPONG.name}")' in text
     assert "CR_ABI_VERSION, 2, kernels" in text
+    # All launches of a Stream-K kernel are in one compiled kernel.
+    assert text.count("cutlass_ranker::ParallelSplitKScheduler") == text.count("PersistentScheduler") == 1
 
 
 def test_invalid_kernels_are_not_emitted() -> None:

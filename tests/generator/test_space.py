@@ -147,7 +147,7 @@ def test_launches_are_distinct_and_complete() -> None:
 def test_splits_keep_two_k_tiles() -> None:
     configs = enumerate_configs("TN")
     columns, _ = enumerate_launches(col.take(configs, configs["scheduler"] == 1), Problem(256, 256, 1024))
-    split = columns["splits"] > 1
+    split = columns["decomposition"] == Decomposition.SPLIT_K
     assert (-(-1024 // columns["tile_k"][split]) >= 2 * columns["splits"][split]).all()
     assert set(columns["splits"][split].tolist()) == {2, 4, 8, 16}
 
@@ -159,31 +159,38 @@ def stream_k(tile_n: int, tile_k: int, cluster_n: int = 1, family: str = "TNT") 
 
 
 @pytest.mark.parametrize(
-    ("shape", "kernel", "splits", "atomic"),
+    ("shape", "kernel", "serial", "parallel", "atomic"),
     [
         # One tile of ceil(24896/128) = 195 k-tiles: 4 k-tiles a slice leave at most 48 slices.
-        ((16, 48, 24896), stream_k(16, 128, family="TNN"), [2, 4, 8, 16], [4, 8, 16, 24, 32, 48]),
+        (
+            (16, 48, 24896), stream_k(16, 128, family="TNN"),
+            [2, 4, 8, 16], [2, 3, 4, 6, 8, 12, 16, 24, 32, 48], [4, 8, 16, 24, 32, 48],
+        ),
         # The same of 389 k-tiles; a cluster of four N-tiles makes 4 tiles of it, 66 slices at most.
-        ((16, 48, 24896), stream_k(16, 64, 4, "TNN"), [2, 4, 8, 16], [4, 8, 16, 24, 32, 48, 64]),
+        (
+            (16, 48, 24896), stream_k(16, 64, 4, "TNN"),
+            [2, 4, 8, 16], [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], [4, 8, 16, 24, 32, 48, 64],
+        ),
         # 8 x 4 = 32 tiles: 8 slices are 256 units, 264 the most.
-        ((1024, 512, 65536), stream_k(128, 64), [2, 4, 8], [4, 8]),
+        ((1024, 512, 65536), stream_k(128, 64), [2, 4, 8], [2, 3, 4, 6, 8], [4, 8]),
         # 10 x 9 = 90 tiles are too many, 16 k-tiles too few for more than 4 slices.
-        ((1280, 1152, 65536), stream_k(128, 64), [], []),
-        ((128, 128, 1024), stream_k(128, 64), [2, 4], [4]),
+        ((1280, 1152, 65536), stream_k(128, 64), [], [], []),
+        ((128, 128, 1024), stream_k(128, 64), [2, 4], [2, 3, 4], [4]),
     ],
-)
+)  # fmt: skip
 def test_splits_worth_a_look_by_hand(
-    shape: tuple[int, int, int], kernel: KernelConfig, splits: list[int], atomic: list[int]
+    shape: tuple[int, int, int], kernel: KernelConfig, serial: list[int], parallel: list[int], atomic: list[int]
 ) -> None:
     configs, problem = col.from_configs([kernel]), Problem(*shape)
     asked, _ = ranked_candidates(configs, problem)
-    assert asked["splits"].tolist() == [1, *splits]
-    assert set(asked["decomposition"].tolist()) <= {Decomposition.HEURISTIC, Decomposition.SPLIT_K}
+    assert asked["splits"].tolist() == [1, *serial, *parallel]
+    assert asked["decomposition"].tolist() == [0, *[2] * len(serial), *[5] * len(parallel)]
     every, rows = ranked_candidates(configs, problem, deterministic=False)
-    assert every["splits"].tolist() == [1, *splits, *atomic]
-    assert every["decomposition"].tolist() == [0, *[2] * len(splits), *[4] * len(atomic)]
+    assert every["splits"].tolist() == [1, *serial, *parallel, *atomic]
+    assert every["decomposition"].tolist() == [*asked["decomposition"].tolist(), *[4] * len(atomic)]
     assert not rows.any()
     launches, _ = enumerate_launches(configs, problem)
+    assert launches["splits"][launches["decomposition"] == Decomposition.SPLIT_K_PARALLEL].tolist() == parallel
     assert Decomposition.SPLIT_K_ATOMIC not in launches["decomposition"]
     launches, _ = enumerate_launches(configs, problem, deterministic=False)
     assert launches["splits"][launches["decomposition"] == Decomposition.SPLIT_K_ATOMIC].tolist() == atomic

@@ -1,6 +1,7 @@
 """Expected regret: by hand, and on held-out synthetic groups."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -41,6 +42,16 @@ def test_one_group_by_hand(make_group: Callable[..., Group]) -> None:
     assert calibration.groups == {"thin": 0, "long_k": 0, "small": 0, "large": 1}
     regret = calibration.expected_regret(np.array([2.0, 4.0, 3.5, -9.0]), group.problem)
     assert regret == pytest.approx([0.5, 0.25, 0.25, 0.75])
+
+
+def test_only_what_may_be_chosen_counts(make_group: Callable[..., Group]) -> None:
+    rows = [(0, True, 25.0), (0, False, 20.0), (0, False, 5.0), (1, True, 10.0), (2, True, 40.0), (3, True, 5.0)]
+    group = make_group(rows, Problem(4096, 4096, 4096))
+    group = replace(group, allowed=group.time_us > 5.0, listed=group.kernel_id != 2)
+    # Kernel 0 with its second launch (10 / 20), then kernel 1, the oracle.
+    calibration = fit_calibration([group], [np.array([5.0, 6.0, 7.0, 4.0, 9.0, 8.0])])
+    assert calibration.gap == (0.0, 1.0)
+    assert calibration.speed["large"] == pytest.approx((0.75, 0.75))
 
 
 def test_a_group_of_one_kernel_gives_one_point(make_group: Callable[..., Group]) -> None:

@@ -39,10 +39,22 @@ def test_far_values_are_cut() -> None:
     assert standardizer.apply(f32([[30.0], [-30.0]])).tolist() == [[CLIP], [-CLIP]]
 
 
+def test_rows_that_are_cut_only_by_hand() -> None:
+    # Means 2, 5 and 0; deviations 1, 0 and 2: cut at 2 ± 8, 5 and the logarithm at 0 ± 16.
+    standardizer = Standardizer(f32([2, 5, 0]), f32([1, 0, 0.5]), np.array([False, False, True]))
+    far = np.exp(20.0)
+    rows = f32([[3, 7, np.e - 1], [11, 5, far], [-7, 0, -far]])
+    expected = [[3, 5, 1], [10, 5, 16], [-6, 5, -16]]
+    np.testing.assert_allclose(standardizer.cut(rows), expected, rtol=1e-6)
+    centred = (f32(expected) - standardizer.mean) * standardizer.scale
+    np.testing.assert_allclose(standardizer.apply(rows), centred, rtol=1e-6)
+
+
 def test_standardizer_leaves_its_input_alone() -> None:
     rows = f32([[1, 1e6], [2, 3e6]])
     before = rows.copy()
     Standardizer.fit(rows).apply(rows)
+    Standardizer.fit(rows).cut(rows)
     assert np.array_equal(rows, before)
 
 

@@ -57,6 +57,16 @@ def test_kernels_are_one_query_and_the_launches_of_each_kernel_another(make_grou
     assert samples.relevance == pytest.approx([2 * speed - 1 for speed in within])
 
 
+def test_rows_that_may_not_be_chosen_are_learned_from(make_group: MakeGroup) -> None:
+    group = make_group([(4, True, 10.0), (4, False, 8.0), (5, True, 16.0), (6, True, 5.0)])
+    held = replace(group, listed=np.arange(4) != 2, allowed=np.arange(4) != 3)
+    samples, every = (build_samples([each], [numbered(each)], config()) for each in (held, group))
+    assert samples.features[:, 0].tolist() == [0, 2, 3, 0, 1]
+    # Speed is against the fastest row (5), which may not be chosen.
+    assert samples.speed == pytest.approx([1 / 2, 5 / 16, 1, 1 / 2, 5 / 8])
+    assert samples.relevance.tolist() == every.relevance.tolist()
+
+
 def test_swapped_launches_are_their_own_query(make_group: MakeGroup) -> None:
     group = make_group([(4, True, 10.0), (4, False, 8.0), (4, True, 16.0), (4, False, 12.0)])
     group.columns["swapped"][2:] = 1

@@ -90,6 +90,17 @@ def test_other_features_are_refused_by_name(folder: Path) -> None:
     assert f"not in the model: {features[0]['name']}" in str(caught.value)
 
 
+def test_a_model_goes_on_without_a_feature_that_was_added_later(tmp_path: Path) -> None:
+    listed = feature_list("structural")
+    older = Model(network(FEATURES - 1), manifest(features=[*listed[:2], *listed[3:]]))
+    row = (np.arange(FEATURES, dtype=np.float32) % 8)[None, :]
+    # The weights are 0, 1, 2 ...; the value at position 2 is left out.
+    expected = [0.5 + sum(i * ((i + (i >= 2)) % 8) for i in range(FEATURES - 1))]
+    assert older.score_matrix(row).tolist() == expected
+    loaded = load_model(older.save(tmp_path / "older"))
+    assert loaded.score_matrix(row).tolist() == loaded.assess_matrix(row)[0].tolist() == expected
+
+
 def test_another_order_is_refused(tmp_path: Path) -> None:
     features = feature_list("structural")
     features[2], features[3] = features[3], features[2]

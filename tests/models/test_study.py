@@ -15,7 +15,7 @@ PARAMETERS = {
 
 def record(*trials: TrialRecord) -> StudyRecord:
     base = TrainingConfig(kind="xgboost", folds=4, threads=1)
-    return StudyRecord("made", base, 2, 1, "3 groups", trials)
+    return StudyRecord("made", base, 2, 1, 0.25, "3 groups", trials)
 
 
 def trial(number: int, *folds: float, state: str = "complete", confirmed: tuple = ()) -> TrialRecord:

@@ -171,6 +171,10 @@ def test_equals_xgboost(
     assert np.array_equal(forest.scores(few), forest.scores(new)[1:7])
     few = np.concatenate([new[:1], few])
     assert np.array_equal(forest.scores(few), forest.scores(new)[:7])
+    known = new[~np.isnan(new[:, 0])]
+    for rows in (known, new):
+        for count in (40, 41, 128, 129):
+            assert np.array_equal(forest.scores(rows[:count]), forest.scores(rows)[:count])
     early = booster.predict(xgboost.DMatrix(new), output_margin=True, iteration_range=(0, 5))
     np.testing.assert_allclose(forest.head(5).scores(new), early, rtol=1e-6, atol=1e-6)
 

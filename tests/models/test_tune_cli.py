@@ -36,12 +36,17 @@ def test_search_export_and_dump(tmp_path: Path) -> None:
     storage = ("--storage", f"sqlite:///{tmp_path}/study.db")
     base = tmp_path / "base.json"
     base.write_text('{"feature_set": "structural", "folds": 4, "samples": {"coarse_fraction": 0.5}}')
-    options = ("--model", "xgboost", "--folds", "2", "--config", str(base), *storage)
+    options = ("--model", "xgboost", "--folds", "2", "--fraction", "0.5", "--config", str(base), *storage)
     assert "study xgboost: 0 of 1 trials" in run(*options, "--trials", "1", "--seconds", "1e-9")
     assert "study xgboost: 1 of 1 trials, best 0." in run(*options, "--trials", "1")
     assert "1 trials" in run("dump", "--out", str(tmp_path / "study.json"), *storage)
     record = load_study(tmp_path / "study.json")
-    assert (record.folds, record.seeds, [trial.state for trial in record.trials]) == (2, 1, ["complete"])
+    assert (record.folds, record.seeds, record.fraction, [trial.state for trial in record.trials]) == (
+        2,
+        1,
+        0.5,
+        ["complete"],
+    )
 
     run("export", "--out", str(tmp_path / "one.json"), *storage)
     run("export", "--out", str(tmp_path / "two.json"), "--from", str(tmp_path / "study.json"), "--trial", "0")

@@ -24,11 +24,12 @@ from optuna.trial import FixedTrial, TrialState, create_trial  # noqa: E402
 
 from cutlass_ranker.datasets import Group  # noqa: E402
 from cutlass_ranker.features import Hardware, featurize  # noqa: E402
+from cutlass_ranker.generator import Problem  # noqa: E402
 from cutlass_ranker.models import TrainingConfig, crew  # noqa: E402
 from cutlass_ranker.models.crew import confirm, run_sweep  # noqa: E402
 from cutlass_ranker.models.samples import build_samples  # noqa: E402
 from cutlass_ranker.models.spaces import Recorded, suggest  # noqa: E402
-from cutlass_ranker.models.study import load_study  # noqa: E402
+from cutlass_ranker.models.study import TrialRecord, load_study  # noqa: E402
 from cutlass_ranker.models.sweep import Bench  # noqa: E402
 from cutlass_ranker.models.tuning import (  # noqa: E402
     GRACE,
@@ -37,6 +38,7 @@ from cutlass_ranker.models.tuning import (  # noqa: E402
     Sweep,
     SweepError,
     Tally,
+    confirmation_key,
     open_storage,
     open_study,
     read_study,
@@ -131,6 +133,67 @@ def test_a_stored_bench_is_the_same(bench: Bench) -> None:
     assert not path.exists()
     other_times = [replace(bench.groups[0], time_us=bench.groups[0].time_us * 1.01), *bench.groups[1:]]
     assert Bench(other_times, bench.matrices).fingerprint != bench.fingerprint
+    fewer = [replace(group, allowed=~group.coarse) for group in bench.groups]
+    assert Bench(fewer, bench.matrices).fingerprint != bench.fingerprint
+
+
+def test_a_part_keeps_shapes_together(bench: Bench) -> None:
+    def shape(group: Group) -> tuple[int, ...]:
+        return (*sorted((group.problem.m, group.problem.n)), group.problem.k)
+
+    # The transposed problem is the same shape.
+    turned = replace(
+        bench.groups[0],
+        problem=Problem(bench.groups[0].problem.n, bench.groups[0].problem.m, bench.groups[0].problem.k),
+    )
+    doubled = Bench([*bench.groups, turned], [*bench.matrices, bench.matrices[0]])
+    every = {shape(group) for group in bench.groups}
+    assert len(every) == 6
+    drawn = []
+    for seed in range(5):
+        part = doubled.part(0.5, seed)
+        mine = {shape(group) for group in part.groups}
+        assert len(mine) == 3
+        assert len(part.groups) == 3 + (shape(turned) in mine)
+        again = doubled.part(0.5, seed)
+        assert all(one is other for one, other in zip(part.groups, again.groups, strict=True))
+        for group, matrix in zip(part.groups, part.matrices, strict=True):
+            assert len(group) == len(matrix)
+        drawn.append(frozenset(mine))
+    assert len(set(drawn)) > 1
+    assert doubled.part(1.0, 0).fingerprint == doubled.fingerprint
+
+
+def test_trials_use_the_share_and_confirmation_all(bench: Bench, sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "TICK", 0.05)
+    half = replace(sweep, fraction=0.5)
+    study = open_study(half, bench.fingerprint)
+    study.enqueue_trial({**FLAT, "loss": "mse"})
+    run_sweep(half, bench, trials=1)
+    record = read_study(half.storage, "made")
+    config = record.config(record.trials[0])
+    assert record.fraction == 0.5
+    assert record.trials[0].folds == pytest.approx(list(bench.part(0.5, 0).fold_regrets(config, 2, (0,))))
+    record = confirm(half.storage, "made", bench, top=1, folds=2, seeds=1)
+    assert record.trials[0].confirmed[0] == pytest.approx(list(bench.fold_regrets(config, 2, (0,))))
+    assert record.trials[0].confirmed[0] != pytest.approx(record.trials[0].folds)
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_trial_that_was_cut_off_goes_on_after_its_folds(bench: Bench, sweep: Sweep) -> None:
+    study = open_study(sweep, bench.fingerprint)
+    study.enqueue_trial({**FLAT, "loss": "mse"})
+    cut = study.ask()
+    cut.set_user_attr("worker", "here:1")
+    config = suggest(cut, sweep.searched)
+    cut.set_user_attr("folds", [0.125])
+    rescue(study, ["here:1"])
+    study.optimize(Objective(sweep, bench), n_trials=1)
+    again = study.trials[1]
+    expected = [0.125, list(bench.fold_regrets(config, 2, (0,)))[1]]
+    assert again.user_attrs["folds"] == pytest.approx(expected)
+    assert again.value == pytest.approx(sum(expected) / 2)
+    assert again.intermediate_values == pytest.approx({0: 0.125, 1: sum(expected) / 2})
 
 
 def finished_trial(*values: float, state: TrialState = TrialState.COMPLETE) -> optuna.trial.FrozenTrial:
@@ -284,6 +347,7 @@ def test_other_settings_or_data_are_refused(sweep: Sweep) -> None:
         (sweep, "other data", "data"),
         (replace(sweep, folds=3), "data", "folds"),
         (replace(sweep, seeds=2), "data", "seeds"),
+        (replace(sweep, fraction=0.5), "data", "fraction"),
         (replace(sweep, base=replace(BASE, feature_set="full")), "data", "base"),
     ):
         with pytest.raises(SweepError, match=f"begun with another {word}; .* another --study"):
@@ -313,14 +377,20 @@ def test_confirm_export_and_dump(bench: Bench, sweep: Sweep, tmp_path: Path) -> 
     for rate in (0.3, 0.01):
         study.enqueue_trial({**FLAT, "loss": "mse", "learning_rate": rate})
     run_sweep(sweep, bench, trials=2)
-    parts: list[tuple[int, int]] = []
-    confirm(sweep.storage, "made", bench, top=1, folds=3, seeds=1, watch=lambda t, seed: parts.append((t.number, seed)))
-    record = confirm(
-        sweep.storage, "made", bench, top=1, folds=3, seeds=2, watch=lambda t, seed: parts.append((t.number, seed))
-    )
+    parts: list[tuple[int, int, int]] = []
+
+    def note(trial: TrialRecord, seed: int, fold: int) -> None:
+        parts.append((trial.number, seed, fold))
+
+    confirm(sweep.storage, "made", bench, top=1, folds=3, seeds=1, watch=note)
+    # A fold that is missing is no confirmation yet, and the only one that is done again.
+    number = parts[0][0]
+    study.set_user_attr(confirmation_key(number, 0, 1), [0, 0.0])
+    assert read_study(sweep.storage, "made").trials[number].confirmed == ()
+    record = confirm(sweep.storage, "made", bench, top=1, folds=3, seeds=2, watch=note)
     best = record.top(1)[0]
-    # What the first run did was not done again.
-    assert parts == [(best.number, 0), (best.number, 1)]
+    assert best.number == number
+    assert parts == [(number, *part) for part in ((0, 0), (0, 1), (0, 2), (0, 1), (1, 0), (1, 1), (1, 2))]
     for seed, folds in enumerate(best.confirmed):
         assert folds == pytest.approx(list(bench.fold_regrets(record.config(best), 3, (seed,))))
     assert record.best() == best

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from cutlass_ranker.datasets import Group
 from cutlass_ranker.generator import Problem
 from cutlass_ranker.models import InvalidTraining
+from cutlass_ranker.models.deployed import choose, choose_launches, order_kernels
 from cutlass_ranker.models.validation import (
     CrossValidation,
-    choose,
     cross_validate,
     regret,
     regrets,
@@ -27,16 +27,16 @@ MakeGroup = Callable[..., Group]
 def test_kernel_by_default_launch_then_its_best_launch(make_group: MakeGroup) -> None:
     group = make_group([(0, True, 10.0), (0, False, 9.0), (1, True, 8.0), (1, False, 7.0), (1, False, 6.0)])
     # Kernel 0 has the best-scored row of all (row 1), but kernel 1's default launch scores higher than kernel 0's.
-    assert choose(np.array([1.0, 9.0, 2.0, 0.5, 1.5]), group) == 2
-    assert choose(np.array([1.0, 9.0, 2.0, 0.5, 3.0]), group) == 4
-    assert choose(np.array([3.0, 2.0, 2.0, 0.5, 3.5]), group) == 0
+    assert choose(group, np.array([1.0, 9.0, 2.0, 0.5, 1.5])) == 2
+    assert choose(group, np.array([1.0, 9.0, 2.0, 0.5, 3.0])) == 4
+    assert choose(group, np.array([3.0, 2.0, 2.0, 0.5, 3.5])) == 0
 
 
 def test_swapped_use_is_another_kernel(make_group: MakeGroup) -> None:
     group = make_group([(0, True, 10.0), (0, False, 9.0), (0, True, 5.0)])
     group.columns["swapped"][2] = 1
-    assert choose(np.array([1.0, 5.0, 2.0]), group) == 2
-    assert choose(np.array([3.0, 5.0, 2.0]), group) == 1
+    assert choose(group, np.array([1.0, 5.0, 2.0])) == 2
+    assert choose(group, np.array([3.0, 5.0, 2.0])) == 1
 
 
 def test_a_split_worth_a_look_is_another_kernel(make_group: MakeGroup) -> None:
@@ -50,17 +50,52 @@ def test_a_split_worth_a_look_is_another_kernel(make_group: MakeGroup) -> None:
     }
     group = replace(group, columns=columns, problem=Problem(128, 128, 8192))
     assert group.ranked_first.tolist() == [True, False, True]
-    assert choose(np.array([1.0, 9.0, 2.0]), group) == 2
-    assert choose(np.array([3.0, 9.0, 2.0]), group) == 1
+    assert choose(group, np.array([1.0, 9.0, 2.0])) == 2
+    assert choose(group, np.array([3.0, 9.0, 2.0])) == 1
     # On a grid of many tiles it is only a launch of the kernel.
     many = replace(group, problem=Problem(4096, 4096, 8192))
     assert many.ranked_first.tolist() == [True, False, False]
-    assert choose(np.array([1.0, 2.0, 3.0]), many) == 2
+    assert choose(many, np.array([1.0, 2.0, 3.0])) == 2
 
 
 def test_ties_go_to_the_lower_kernel_id(make_group: MakeGroup) -> None:
     group = make_group([(7, True, 10.0), (3, True, 9.0), (3, False, 8.0)])
-    assert choose(np.zeros(3), group) == 1
+    assert choose(group, np.zeros(3)) == 1
+
+
+def test_ties_go_to_fewer_splits_then_the_lower_id_then_unswapped_then_the_earlier_row(make_group: MakeGroup) -> None:
+    rows = [(3, True, 10.0), (2, True, 10.0), (2, True, 10.0), (2, False, 10.0), (1, False, 10.0)]
+    group = make_group(rows, Problem(128, 128, 8192))
+    changes = {
+        "swapped": [0, 1, 0, 0, 0], "splits": [1, 1, 1, 1, 4], "decomposition": [0, 0, 0, 0, 2],
+        "raster": [0, 0, 0, 2, 0], "scheduler": [1] * 5, "swizzle": [1] * 5,
+        "tile_m": [128] * 5, "tile_n": [128] * 5, "tile_k": [64] * 5,
+    }  # fmt: skip
+    columns = {**group.columns, **{name: np.array(values, dtype=np.int32) for name, values in changes.items()}}
+    group = replace(group, columns=columns)
+    assert group.ranked_first.tolist() == [True, True, True, False, True]
+    rows, scores = order_kernels(group, np.array([0.0, 0.0, 0.0, 0.0]))
+    assert rows.tolist() == [2, 1, 0, 4]
+    assert scores.tolist() == [0.0] * 4
+    assert choose_launches(group, rows, lambda members: np.zeros(len(members))).tolist() == [2, 1, 0, 4]
+    # With a column-major output the transposed problem is ranked, where the second row is the unswapped one.
+    turned = replace(group, problem=Problem(128, 128, 8192, "TNN"))
+    assert order_kernels(turned, np.array([0.0, 0.0, 0.0, 0.0]))[0].tolist() == [1, 2, 0, 4]
+    assert (choose(group, np.zeros(5)), choose(turned, np.zeros(5))) == (2, 1)
+
+
+def test_only_listed_kernels_and_allowed_rows_are_chosen(make_group: MakeGroup) -> None:
+    group = make_group([(0, True, 9.0), (1, True, 10.0), (1, False, 8.0), (1, False, 5.0), (2, True, 4.0)])
+    allowed = np.array([True, True, True, False, False])
+    group = replace(group, listed=np.array([False, True, True, True, True]), allowed=allowed)
+    # Kernel 0 is not in the list, kernel 2 and the fastest launch of kernel 1 are not allowed.
+    scores = np.array([9.0, 1.0, 2.0, 7.0, 8.0])
+    assert choose(group, scores) == 2
+    assert regrets([scores], [group]).tolist() == [0.0]
+    assert regrets([-scores], [group]) == pytest.approx([1 - 8 / 10])
+    # A kernel outside the list may be the oracle.
+    assert regret(replace(group, time_us=np.array([4.0, 10.0, 8.0, 5.0, 4.0])), 2) == pytest.approx(0.5)
+    assert replace(group, coarse=allowed).oracle_us == 8.0
 
 
 def test_regret_by_hand(make_group: MakeGroup) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import json
@@ -174,6 +175,15 @@ class CudaEngine:
             256 << 20, 8 << 30, 64 << 20, TOLERANCE, TOLERANCE,
         )  # fmt: skip
         self._call("engine_open", ctypes.byref(options))
+        atexit.register(self.close)  # runs before the exit handlers of CUDA and CUPTI
+
+    def close(self) -> None:
+        """End the engine's thread and CUPTI's records, which must not outlive CUDA.
+
+        Nothing can be measured afterwards, and the process cannot open another engine. Called by itself when the
+        interpreter ends; may be called again.
+        """
+        self._call("engine_close")
 
     def _call(self, function: str, *arguments: Any) -> None:
         code = getattr(self._library, function)(*arguments)

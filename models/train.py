@@ -118,7 +118,11 @@ def train(
 
 
 def evaluate_model(model: Model, groups: Sequence[Group], hardware: Hardware) -> dict[str, float]:
-    """Summarise the regret of a model on groups (:func:`.validation.summarise`), and the mean of what it expected."""
+    """Summarise the regret of a model on groups (:func:`.validation.summarise`), and the mean of what it expected.
+
+    Groups without a candidate to choose from are left out.
+    """
+    groups = [group for group in groups if group.ranked_first.any()]
     matrices = feature_matrices(groups, hardware, model.feature_set)
     found = np.array([_evaluate(model, group, matrix) for group, matrix in zip(groups, matrices, strict=True)])
     return {**summarise(found[:, 0]), "mean_expected_regret": float(found[:, 1].mean())}

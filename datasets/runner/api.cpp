@@ -8,10 +8,13 @@
 namespace {
 
 cr::Engine* engine = nullptr;  // lives until the process ends
+bool closed = false;
+bool lost = false;  // the CUDA context
 std::string message;
 
 int32_t failed(cr::Code code, char const* what) {
   message = what;
+  lost = lost || code == cr::Code::kFatal;
   if (engine != nullptr) engine->publish();
   return static_cast<int32_t>(code);
 }
@@ -29,7 +32,7 @@ int32_t guarded(Body const& body) {
 }
 
 cr::Engine& opened() {
-  if (engine == nullptr) throw cr::Failure(cr::Code::kFailed, "the engine is not open");
+  if (engine == nullptr || closed) throw cr::Failure(cr::Code::kFailed, "the engine is not open");
   return *engine;
 }
 
@@ -54,7 +57,7 @@ CR_EXPORT char const* engine_error() { return message.c_str(); }
 
 CR_EXPORT int32_t engine_open(EngineOptions const* options) {
   return guarded([&] {
-    if (engine != nullptr) throw cr::Failure(cr::Code::kFailed, "the engine is already open");
+    if (engine != nullptr) throw cr::Failure(cr::Code::kFailed, "a process can open the engine only once");
     cr::Settings settings{};
     settings.status_file = options->status_file;
     std::istringstream directories(options->library_directories);
@@ -65,6 +68,15 @@ CR_EXPORT int32_t engine_open(EngineOptions const* options) {
     settings.atol = options->atol;
     settings.rtol = options->rtol;
     engine = new cr::Engine(settings);
+  });
+}
+
+// Must come before the process's exit handlers, among which are CUDA's. May be called again.
+CR_EXPORT int32_t engine_close() {
+  return guarded([] {
+    if (engine == nullptr || closed) return;
+    closed = true;
+    engine->close(lost);
   });
 }
 

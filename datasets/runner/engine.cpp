@@ -82,9 +82,10 @@ Engine::Engine(Settings const& settings) : settings_(settings) {
   watcher_ = std::thread([this] { watch(); });
 }
 
-Engine::~Engine() {
+void Engine::close(bool lost) {
   stop_ = true;
   if (watcher_.joinable()) watcher_.join();
+  if (!lost) trace_.close();
 }
 
 void Engine::publish() {

@@ -46,7 +46,10 @@ struct Candidate {
 class Engine {
  public:
   explicit Engine(Settings const& settings);
-  ~Engine();
+  ~Engine() = delete;  // never destroyed: when the process ends, CUDA may be gone before static objects are
+  // Ends what must not outlive CUDA: the watching thread, which reads memory of the CUDA context, and, unless the
+  // context is lost, CUPTI's records. Frees nothing. May be called again; everything else may not be called afterwards.
+  void close(bool lost);
 
   int load_unit(char const* path);
   CrUnit const& unit(int id) const;

@@ -28,14 +28,15 @@ struct Cupti {
   decltype(&cuptiActivityGetNumDroppedRecords) dropped_records;
 };
 
-// CUPTI's callbacks carry no user pointer, so what they fill is global. They may run on CUPTI's own thread.
+// CUPTI's callbacks carry no user pointer, so what they fill is global. They may run on CUPTI's own thread, and when
+// CUDA ends after this library's static objects: none of these is ever destroyed.
 Cupti cupti;
-std::mutex mutex;
-std::vector<Record> records;
-std::vector<uint8_t*> free_buffers;
+std::mutex& mutex = *new std::mutex;
+std::vector<Record>& records = *new std::vector<Record>;
+std::vector<uint8_t*>& free_buffers = *new std::vector<uint8_t*>;
 uint64_t dropped_total = 0;
 uint64_t ends_total = 0;
-std::string callback_error;
+std::string& callback_error = *new std::string;
 
 void cupti_check(CUptiResult result, char const* what) {
   if (result == CUPTI_SUCCESS) return;
@@ -126,6 +127,11 @@ void Trace::deliver(bool forced) {
   cupti_check(cupti.flush_all(forced ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0), "flush records");
   std::lock_guard<std::mutex> lock(mutex);
   if (!callback_error.empty()) throw Failure(Code::kFailed, "CUPTI, " + callback_error);
+}
+
+void Trace::close() {
+  disable();
+  deliver(true);
 }
 
 void Trace::begin() {

@@ -30,6 +30,8 @@ class Trace {
   void open(std::vector<std::string> const& directories);
   void enable();
   void disable();
+  // Ends the records: none is pending afterwards. CUPTI itself stays loaded.
+  void close();
   // Starts a batch: forgets all records so far.
   void begin();
   // Waits for the records of a batch: `launches` launches, each preceded by a flush, then the end kernel. The stream

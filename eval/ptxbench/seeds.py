@@ -160,7 +160,8 @@ def make_seeds(
     top
         Candidates of the selector.
     retrieve
-        Further candidates: the measured best of the nearest problems that the selector did not name.
+        Further candidates: the fastest of the nearest measured problems, with their launch, that the selector did not
+        name.
     neighbours
         Measured problems to look at.
     tables
@@ -185,14 +186,14 @@ def make_seeds(
         layout=problem.layout, dtype=problem.dtype.name, hardware=gpu, model=model,
     )[:top]  # fmt: skip
     picked = [(choice.candidate, "selector", choice.relative_speed) for choice in choices]
-    known = {(candidate.config, candidate.swapped) for candidate, _, _ in picked}
+    known = {candidate for candidate, _, _ in picked}
     for neighbour in measured:
         for candidate, _ in neighbour.best(4):
             turned = replace(candidate, swapped=candidate.swapped != (problem.layout[2] == "N"))
             family = swap_family(problem.layout) if turned.swapped else problem.layout
-            fresh = (turned.config, turned.swapped) not in known and turned.config.family == family
+            fresh = turned not in known and turned.config.family == family
             if fresh and len(picked) < len(choices) + retrieve:
-                known.add((turned.config, turned.swapped))
+                known.add(turned)
                 picked.append((turned, "retrieved", math.nan))
     return [
         _seed(gemm, problem, gpu, number, candidate, origin, speed, measured)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -39,6 +40,41 @@ FLAGS = (
     "-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-shared", "-cudart", "static",
     "-Xcompiler", "-fPIC,-Wall,-Wextra,-Werror,-fvisibility=hidden,-fno-gnu-unique",
 )  # fmt: skip
+
+SESSION = """
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from cutlass_ranker.datasets.engine import ITEM, Conditions, CudaEngine, EngineFailure
+from cutlass_ranker.datasets.run import visible_gpus
+from cutlass_ranker.datasets.status import StatusFile
+
+build_dir, folder, ending = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+if ending == "at exit":
+    visible_gpus()  # the driver is loaded before the engine, so it is unloaded after it
+engine = CudaEngine(build_dir, StatusFile(folder / "status.bin", create=True).path)
+items = np.zeros(1, dtype=ITEM)
+items["unit"], items["index"] = engine.open_kernels(["good"])[0]
+items["swizzle"] = items["splits"] = 1
+engine.set_problem(64, 64, 64, "TNT", 1)
+assert engine.add(items).tolist() == [0]
+slots, conditions = np.zeros(4, dtype=np.int32), Conditions(1 << 20)
+statuses, wrong, times = engine.verify(slots, conditions)
+assert not statuses.any() and not wrong.any() and (times > 0).all()
+assert (engine.graph_time(slots, 2, conditions) > 0).all()
+if ending == "closed":
+    engine.close()
+    engine.close()
+    try:
+        engine.time(slots, conditions)
+    except EngineFailure as error:
+        assert "not open" in str(error)
+    else:
+        raise AssertionError("a closed engine measured")
+print("measured")
+"""
 
 
 def compiler() -> str:
@@ -114,11 +150,11 @@ def test_records_are_cut_into_launches(tmp_path: Path) -> None:
 def test_a_unit_is_not_given_a_decomposition_that_it_does_not_know(meter: Meter) -> None:
     # The unit does not export cr_decompositions, as all units did before there were more than four.
     meter.engine.set_problem(64, 64, 64, "TNT", 1)
-    places = meter.engine.open_kernels(["good"] * 5)
-    items = np.zeros(5, dtype=ITEM)
-    items["unit"], items["index"], items["decomposition"] = places[:, 0], places[:, 1], range(5)
+    places = meter.engine.open_kernels(["good"] * 6)
+    items = np.zeros(6, dtype=ITEM)
+    items["unit"], items["index"], items["decomposition"] = places[:, 0], places[:, 1], range(6)
     items["swizzle"] = items["splits"] = 1
-    assert meter.engine.add(items).tolist() == [0, 0, 0, 0, 1]
+    assert meter.engine.add(items).tolist() == [0, 0, 0, 0, 1, 1]
 
 
 @pytest.mark.gpu
@@ -206,6 +242,15 @@ def test_calibration(meter: Meter) -> None:
     both = np.median(meter.engine.graph_time(np.array([PROBE_SLOT, NULL_SLOT], np.int32), 11, meter.plain), axis=0)
     assert both[0] - both[1] == pytest.approx(facts["probe_us"], rel=0.1, abs=3.0)
     assert facts["dropped_records"] == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ending", ["at exit", "closed"])
+def test_a_process_that_measured_ends_without_a_crash(build_dir: Path, tmp_path: Path, ending: str) -> None:
+    command = [sys.executable, "-c", SESSION, str(build_dir), str(tmp_path), ending]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "measured\n", done.stderr
+    assert done.returncode == 0, done.stderr  # -11: a segmentation fault after the last line of Python
 
 
 @pytest.mark.gpu

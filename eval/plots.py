@@ -13,6 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 from .curves import draw_best_of, draw_ceiling, draw_reliability
 from .drawing import STYLE, Look, legend_beside, looks_of, percent, svg
 from .evaluation import Evaluation
+from .ptxbench.plot import draw_baseline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,12 +29,13 @@ def draw_all(evaluation: Evaluation, report: Report) -> dict[str, str]:
     evaluation
         Methods on the evaluation groups.
     report
-        Dictionary made by :func:`~.summary.build_summary` from the same evaluation.
+        Dictionary made by :func:`~.summary.build_summary` from the same evaluation, with the section ``ptxbench``.
 
     Returns
     -------
     dict
-        Plot name -> SVG document. ``reliability`` is there only if the default model states an expected regret.
+        Plot name -> SVG document. ``reliability`` is there only if the default model states an expected regret,
+        ``ptxbench`` only if its section is not empty.
     """
     looks, default = looks_of(evaluation), report["default_model"]
     rows = len(report["regimes"])
@@ -48,6 +50,8 @@ def draw_all(evaluation: Evaluation, report: Report) -> dict[str, str]:
         }
         if default in report["calibration"]:
             plots["reliability"] = svg((8.4, 3.6), lambda ax: draw_reliability(ax, report), panels=2)
+        if report["ptxbench"]:
+            plots["ptxbench"] = svg((8.4, 3.8), lambda ax: draw_baseline(ax[0], report["ptxbench"]))
         return plots
 
 

@@ -17,6 +17,7 @@ from ..generator import DataError, MissingDependency, load_catalogue
 from ..models import AnalyticScore, load_model, model_names
 from .evaluation import evaluate
 from .methods import BaselineMethod, Method, NvmmhMethod, NvmmhVariants, RandomPick, RankerMethod, StaticBest
+from .ptxbench.baseline import summarise, summarise_shipped
 from .summary import build_summary
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ PLOT_TITLES: Final = {
     "regimes": "Mean regret in per cent by kind and source of problem (number of problems in brackets)",
     "best_of_k": "Mean regret left and share of problems within 1% of the oracle after measuring k proposals",
     "reliability": "Mean regret found against mean expected regret, with 95% intervals",
+    "ptxbench": "PTXBench GEMM: speed-up over cuBLAS of the selector's candidates, retrieved ones and the oracle, by M",
 }
 
 
@@ -39,6 +41,7 @@ def make_report(
     models: Sequence[str | Path | Ranker] | None = None,
     hardware: str | Hardware = "h200",
     seed: int = 0,
+    ptxbench: str | Path | None = None,
 ) -> dict[str, Any]:
     """Evaluate rankers and baselines on the evaluation groups and write ``report.{html,md,json}`` and ``plots/*.svg``.
 
@@ -56,6 +59,9 @@ def make_report(
         The GPU that features are computed for.
     seed
         Seed of every bootstrap.
+    ptxbench
+        Folder of PTXBench's evaluated candidates, made by :func:`~.ptxbench.collect.collect`. The shipped ones unless
+        given, but none if only tables are given.
 
     Returns
     -------
@@ -78,6 +84,7 @@ def make_report(
             f"a report needs {error.name}, which is not installed: pip install 'cutlass-ranker[report]'"
         ) from error
 
+    section = summarise(Path(ptxbench)) if ptxbench is not None else summarise_shipped() if tables is None else {}
     catalogue = load_catalogue() if tables is None else None
     tables = load() if tables is None else tables
     hardware = get_hardware(hardware)
@@ -88,7 +95,7 @@ def make_report(
     rankers = [RankerMethod(ranker, hardware) for ranker in _load_models(models)]
     baselines = _baselines(tables, training, hardware)
     evaluation = evaluate(evaluated, [*rankers, *baselines])
-    report = build_summary(evaluation, tables, rankers[0].name, hardware.name, seed)
+    report = {**build_summary(evaluation, tables, rankers[0].name, hardware.name, seed), "ptxbench": section}
     drawn = plots.draw_all(evaluation, report)
 
     out = Path(out_dir)
@@ -165,18 +172,18 @@ def _num(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
-def _ratio(value: float | None) -> str:
+def _ratio(value: float | None, digits: int = 2) -> str:
     """Format a speed-up."""
-    return "–" if value is None else f"{value:.2f}×"
+    return "–" if value is None else f"{value:.{digits}f}×"
 
 
-def _span(bounds: Sequence[float | None], kind: str = "pct") -> str:
-    """Format an interval of percentages or of ratios."""
+def _span(bounds: Sequence[float | None], kind: str = "pct", digits: int = 2) -> str:
+    """Format an interval of percentages, or of ratios or times with a number of digits."""
     low, high = bounds
     if low is None or high is None:
         return ""
     if kind == "ratio":
-        return f"{low:.2f}–{high:.2f}"
+        return f"{low:.{digits}f}–{high:.{digits}f}"
     return f"{100 * low:.1f}{' to ' if low < 0 else '–'}{100 * high:.1f}".replace("-", "−")
 
 

@@ -1,4 +1,4 @@
-"""``cutlass-ranker ptxbench seed | evaluate | suite | score | feedback``."""
+"""``cutlass-ranker ptxbench seed | build | evaluate | suite | collect | score | feedback``."""
 
 from __future__ import annotations
 
@@ -116,11 +116,25 @@ def suite(
     evaluator = Evaluator(gemm, cache or out / "builds", options)
     results = run_suite(kernels, gemm, _values(gemm.free_axes, m), evaluator, only or ())
     write_outcomes(out, gemm, [result.outcome for result in results], evaluator.info)
-    table = suite_table(results)
+    table = suite_table([result.row for result in results])
     (out / "suite.md").write_text(table + "\n", encoding="utf-8")
     typer.echo(table)
     if not all(result.met for result in results):
         raise typer.Exit(1)
+
+
+@app.command()
+def collect(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="OUT...", help="Folders that 'evaluate' and 'suite' wrote to.")
+    ],
+    into: Annotated[Path, typer.Option(help="Folder for baseline/ and suite/; what they held is replaced.")],
+) -> None:
+    """Gather evaluated candidates and a suite's traces in one place, for the report."""
+    from .collect import collect as gather
+
+    for kind, count in gather(folders, into).items():
+        typer.echo(f"{into / kind}: {count} traces")
 
 
 @app.command()

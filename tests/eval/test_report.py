@@ -196,6 +196,8 @@ def test_studies_are_reported_where_they_were_made(report, synthetic_tables, wit
     without, out = report
     assert (without["modes"], without["catalogue_gap"]) == ([], [])
     assert "whole space" not in (out / "report.html").read_text()
+    assert without["ptxbench"] == {}
+    assert "PTXBench GEMM" not in (out / "report.html").read_text() + (out / "report.md").read_text()
     tables = with_gap(synthetic_tables, [(0, 0, "ok", 10.0, np.nan), (0, 500, "ok", 8.0, np.nan)])
     tables = with_campaigns(
         tables, [("cold", "study", "cold", "offline", 1.0), ("idle", "study", "cold", "server", 1.0)]

@@ -42,6 +42,11 @@ def test_score_and_feedback(tmp_path: Path) -> None:
     assert told["build"]["refused_because"] == ["source: cublas"]
 
 
+def test_collect_needs_what_was_evaluated(tmp_path: Path) -> None:
+    with pytest.raises(CutlassRankerError, match="holds no traces"):
+        invoke("collect", tmp_path, "--into", tmp_path / "data")
+
+
 def test_a_folder_without_solutions(tmp_path: Path) -> None:
     with pytest.raises(CutlassRankerError, match="holds no solution"):
         invoke("evaluate", tmp_path, "--out", tmp_path / "out")

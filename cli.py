@@ -301,7 +301,7 @@ _mount("tune", ".models.tune_cli", "tune", "Optuna sweeps: search, confirm, comp
 _mount(
     "study", ".eval.study.cli", "app", "Ablations of the rankers: features, groups, capacity, data, sampling, report."
 )
-_mount("ptxbench", ".eval.ptxbench.cli", "app", "PTXBench GEMM: seeds, checker (build, evaluate, suite, collect), scores.")
+_mount("ptxbench", ".eval.ptxbench.cli", "app", "PTXBench GEMM: seed packs, a checker of kernels, scores.")
 
 
 @app.command()

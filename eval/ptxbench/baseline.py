@@ -44,7 +44,7 @@ def summarise(folder: Path) -> dict[str, Any]:
     -------
     dict
         JSON-ready; empty if there are no traces of a baseline. ``sizes`` lists for each value of M the ``candidates``
-        and ``picks``: the selector's first, its best, the best retrieved one and the oracle, of those there are.
+        and ``picks``: the selector's first, the best seed, the best retrieved one and the oracle, of those there are.
         Times in microseconds, speed-ups as time of cuBLAS over time of the candidate.
 
     Raises
@@ -156,11 +156,11 @@ def _kernel(solution: Solution, problem: Problem) -> str:
 
 
 def _picks(candidates: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Choose the selector's first, and the fastest that passed all gates of each origin."""
-    selected = [one for one in candidates if one["origin"] == "selector"]
+    """Choose the selector's first, and the fastest that passed all gates of the seeds, the retrieved, the oracles."""
+    seeds = [one for one in candidates if one["rank"] is not None]
     groups = {
-        "first": ("selector's first", [one for one in selected if one["rank"] == 1]),
-        "best": (f"best of {len(selected)}", selected),
+        "first": ("selector's first", [one for one in seeds if one["rank"] == 1]),
+        "best": (f"best of {len(seeds)}", seeds),
         "retrieved": ("retrieved", [one for one in candidates if one["origin"] == "retrieved"]),
         "oracle": ("oracle", [one for one in candidates if one["origin"] == "oracle"]),
     }

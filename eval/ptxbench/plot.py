@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MARKS: Final[Any] = {
     "first": {"label": "the selector's first", "marker": "s", "markersize": 6, "color": "#0b3c6f"},
     "best": {
-        "label": "the selector's best", "marker": "o", "markersize": 10, "color": "#0b3c6f", "fillstyle": "none",
+        "label": "the best seed", "marker": "o", "markersize": 10, "color": "#0b3c6f", "fillstyle": "none",
         "markeredgewidth": 1.4,
     },
     "retrieved": {"label": "best retrieved", "marker": "^", "markersize": 6.5, "color": "#c75b00"},
@@ -47,9 +47,9 @@ def draw_baseline(ax: Axes, section: Mapping[str, Any]) -> None:
         picks = [pick for pick in size["picks"] if pick["failed_gate"] is None]
         for pick in picks:
             marked[pick["key"]].append((place[pick["name"]], pick["speedup"]))
-        drawn = [one for one in size["candidates"] if one["origin"] == "selector" and one["failed_gate"] is None]
-        drawn += [pick for pick in picks if pick["origin"] != "selector"]
-        dots += [(place[one["name"]], one["speedup"], one["speedup_range"]) for one in drawn]
+        passed = [one for one in size["candidates"] if one["origin"] == "selector" and one["failed_gate"] is None]
+        drawn = {one["name"]: (one["speedup"], one["speedup_range"]) for one in (*passed, *picks)}
+        dots += [(place[name], *speeds) for name, speeds in drawn.items()]
     for x, value, (low, high) in dots:
         ax.plot([x, x], [low, high], color="#333333", linewidth=0.9, zorder=1.5)
         ax.plot(x, value, "o", color="#7da7cf", markersize=4)

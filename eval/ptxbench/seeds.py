@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -158,10 +158,10 @@ def make_seeds(
     values
         Values of its free axes.
     top
-        Candidates of the selector.
+        Seeds of the pack.
     retrieve
-        Further candidates: the fastest of the nearest measured problems, with their launch, that the selector did not
-        name.
+        How many of them are the fastest of the nearest measured problems, with their launch, that the selector's are
+        not; where there are fewer, the selector names more.
     neighbours
         Measured problems to look at.
     tables
@@ -172,33 +172,40 @@ def make_seeds(
     UnsupportedProblem
         If no kernel of this project takes the problem.
     DataError
-        If ``top``, ``retrieve`` or ``neighbours`` is negative or nothing is asked for.
+        If ``retrieve`` or ``neighbours`` is negative, nothing is asked for, or ``retrieve`` is more than ``top``.
     """
-    if min(top, retrieve, neighbours) < 0 or top + retrieve < 1:
-        raise DataError("a seed pack needs at least one seed; top, retrieve and neighbours count from 0")
+    if min(retrieve, neighbours) < 0 or top < max(retrieve, 1):
+        raise DataError("a seed pack needs at least one seed; retrieve counts from 0 to top, neighbours from 0")
     problem, gpu = gemm.problem(values), get_hardware(hardware)
     measured: list[Neighbour] = []
     if neighbours:
         wanted = ("problems", "kernels", "measurements", "baselines", "campaigns")
         measured = nearest_problems(problem, load(wanted) if tables is None else tables, neighbours)
     choices = rank_kernels(
-        problem.m, problem.n, problem.k, max(top, 1),
+        problem.m, problem.n, problem.k, top,
         layout=problem.layout, dtype=problem.dtype.name, hardware=gpu, model=model,
-    )[:top]  # fmt: skip
-    picked = [(choice.candidate, "selector", choice.relative_speed) for choice in choices]
-    known = {candidate for candidate, _, _ in picked}
-    for neighbour in measured:
-        for candidate, _ in neighbour.best(4):
-            turned = replace(candidate, swapped=candidate.swapped != (problem.layout[2] == "N"))
-            family = swap_family(problem.layout) if turned.swapped else problem.layout
-            fresh = turned not in known and turned.config.family == family
-            if fresh and len(picked) < len(choices) + retrieve:
-                known.add(turned)
-                picked.append((turned, "retrieved", math.nan))
+    )  # fmt: skip
+    first = {choice.candidate for choice in choices[: top - retrieve]}
+    retrieved = _retrieve(measured, problem, first, retrieve)
+    named = [choice for choice in choices if choice.candidate not in retrieved][: top - len(retrieved)]
+    picked = [(choice.candidate, "selector", choice.relative_speed) for choice in named]
+    picked += [(candidate, "retrieved", math.nan) for candidate in retrieved]
     return [
         _seed(gemm, problem, gpu, number, candidate, origin, speed, measured)
         for number, (candidate, origin, speed) in enumerate(picked, start=1)
     ], measured
+
+
+def _retrieve(measured: Sequence[Neighbour], problem: Problem, known: Set[Candidate], count: int) -> list[Candidate]:
+    """Return the fastest candidates of the nearest problems, with their launches, that are not known."""
+    found: list[Candidate] = []
+    for neighbour in measured:
+        for candidate, _ in neighbour.best(4):
+            turned = replace(candidate, swapped=candidate.swapped != (problem.layout[2] == "N"))
+            family = swap_family(problem.layout) if turned.swapped else problem.layout
+            if turned not in known and turned not in found and turned.config.family == family:
+                found.append(turned)
+    return found[:count]
 
 
 def _seed(

@@ -104,7 +104,7 @@ def test_a_neighbours_best_kernels(make_group: Callable[..., Group]) -> None:
 
 
 def test_a_pack_is_a_trace_set_with_explanations(gemm: Gemm, synthetic_tables: Tables, tmp_path: Path) -> None:
-    seeds, measured = make_seeds(gemm, {"M": 64}, 2, retrieve=1, neighbours=2, tables=synthetic_tables)
+    seeds, measured = make_seeds(gemm, {"M": 64}, 3, retrieve=1, neighbours=2, tables=synthetic_tables)
     assert [seed.origin for seed in seeds] == ["selector", "selector", "retrieved"]
     best = [candidate for neighbour in measured for candidate, _ in neighbour.best(4)]
     assert seeds[2].candidate in best

@@ -9,9 +9,9 @@ Candidate and cuBLAS run in processes of their own and take turns, one launch ea
 The time is CUPTI's: start of the first to end of the last activity of the window, on whatever stream, thread, context
 or graph. Events around the call on its own stream are the second timer, wall-clock time the third. Events also enclose
 the gaps before and after the work, which profiling widens to tens of microseconds: what the events of cuBLAS's launches
-add to CUPTI's time is allowed to the candidate's too. Back to back, where gaps vanish, nothing is. Work outside the
-window, a wrong output, timers that disagree, or a time under the roofline floor refuse the candidate. Three numbers are
-kept:
+add to CUPTI's time is allowed to the candidate's too, and the host's time until the call returned. Back to back, where
+gaps vanish, nothing is. Work outside the window, a wrong output, timers that disagree, or a time under the roofline
+floor refuse the candidate. Three numbers are kept:
 
 * the *latency* that counts: single launches, operands cold (median of 50, median of 3 trials);
 * *offline*: calls queued back to back, time per call;
@@ -77,7 +77,7 @@ class Times:
     host_us: float
     """Median time until the call returned."""
     gap_us: float
-    """What events may add to CUPTI's time: ``GAP_QUANTILE`` of what they add to that of cuBLAS."""
+    """What events may add to CUPTI's time besides the host's: ``GAP_QUANTILE`` of what they add to that of cuBLAS."""
     disputed: float
     """Share of launches on which the first two timers disagree."""
     spread: float
@@ -210,7 +210,7 @@ class _Side:
         return max(float(np.quantile(added, GAP_QUANTILE)), 0.0)
 
     def times(self, gap_us: float) -> Times:
-        """Summarise; events may add ``gap_us`` to the time of a launch."""
+        """Summarise; events may add ``gap_us`` and the host's time to the time of a launch."""
         spans = sorted(value for trial in self.trials for value in trial)
         quarter = len(spans) // 4
         middle = statistics.median(spans)
@@ -220,7 +220,8 @@ class _Side:
             wall_us=statistics.median(float(answer["wall_us"]) for answer in self.launches) - self.delay_us,
             host_us=statistics.median(float(answer["host_us"]) for answer in self.launches),
             gap_us=gap_us,
-            disputed=sum(not _agree(answer, gap_us) for answer in self.launches) / len(self.launches),
+            disputed=sum(not _agree(answer, gap_us + float(answer["host_us"])) for answer in self.launches)
+            / len(self.launches),
             spread=(spans[-1 - quarter] - spans[quarter]) / middle if middle > 0 else 0.0,
             offline_us=statistics.median(self.batches or [float("nan")]),
             server_us=statistics.median(self.served or [float("nan")]),

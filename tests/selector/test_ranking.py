@@ -123,8 +123,12 @@ def test_splits_are_ranked_with_the_default_launches() -> None:
     assert ranking.score.tolist() == [8, 1]
     assert ranking.candidates["splits"].tolist() == [8, 1]
     assert ranking.candidates["decomposition"].tolist() == [Decomposition.SPLIT_K, Decomposition.HEURISTIC]
-    # Atomic adds are ranked if allowed: 8 and more slices, of which 64 with 4 tiles are 256 units, 264 the most.
-    atomic = rank_candidates(Formula(lambda c: c["splits"]), configs, long_k, H200, deterministic=False)
+    # 64 slices of 4 tiles are 256 units, 264 the most: parallel ones, or with atomic adds if those are allowed.
+    by_splits = Formula(lambda c: c["splits"] + (c["decomposition"] == Decomposition.SPLIT_K_ATOMIC))
+    parallel = rank_candidates(by_splits, configs, long_k, H200)
+    assert parallel.candidates["splits"].tolist() == [64, 1]
+    assert parallel.candidates["decomposition"].tolist() == [Decomposition.SPLIT_K_PARALLEL, Decomposition.HEURISTIC]
+    atomic = rank_candidates(by_splits, configs, long_k, H200, deterministic=False)
     assert atomic.candidates["splits"].tolist() == [64, 1]
     assert atomic.candidates["decomposition"].tolist() == [Decomposition.SPLIT_K_ATOMIC, Decomposition.HEURISTIC]
     # With many tiles no split is worth a look.

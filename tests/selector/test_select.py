@@ -391,14 +391,15 @@ def test_stream_k_kernels_are_ranked_with_their_splits() -> None:
 def test_atomic_adds_only_when_allowed() -> None:
     class Splitter(Widest):
         def score(self, columns: Columns, problem: Problem, hardware: object) -> NDArray[np.float64]:
-            return columns["splits"].astype(np.float64)
+            atomic = columns["decomposition"] == Decomposition.SPLIT_K_ATOMIC
+            return np.asarray(columns["splits"] + atomic, dtype=np.float64)
 
     kernel = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K)
     shape, model = (256, 256, 16384), Splitter()
     choice = select_kernel(*shape, candidates=[kernel], model=model)
-    assert choice.launch == Launch(decomposition=Decomposition.SPLIT_K, splits=16)
+    assert choice.launch == Launch(decomposition=Decomposition.SPLIT_K_PARALLEL, splits=64)
     assert choice.to_dict()["deterministic"] is True
-    assert launch_text(choice.launch) == "split_k 16"
+    assert launch_text(choice.launch) == "split_k_parallel 64"
     choice = select_kernel(*shape, candidates=[kernel], model=model, deterministic=False)
     assert choice.launch == Launch(decomposition=Decomposition.SPLIT_K_ATOMIC, splits=64)
     assert choice.to_dict()["deterministic"] is False

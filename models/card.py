@@ -32,8 +32,8 @@ _ROWS: Final = (
     ("mean_expected_regret", "mean regret that the model expected", "{:.2%}"),
 )
 _CATALOGUE: Final = (
-    " In both columns, what is chosen from is the deterministic launches of the catalogue `{}`, and the fastest is that "
-    "of all measured kernels."
+    " In both columns, what is chosen from is the deterministic launches of the catalogue `{}`, and the fastest is "
+    "that of all measured kernels."
 )
 _COLUMNS: Final = (("cross_validation", "cross-validation"), ("evaluation", "evaluation problems"))
 

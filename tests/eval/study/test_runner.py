@@ -52,8 +52,7 @@ def noted(log: Path) -> list[str]:
     return log.read_text().split() if log.exists() else []
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_no_cell_is_begun_that_would_end_too_late(study_data, tmp_path, workers):
+def test_no_cell_is_begun_that_would_end_too_late(study_data, tmp_path):
     store, log = Store(tmp_path), tmp_path / "log"
     second = 1.0 / SECONDS_PER_UNIT["sample"]
     cells = [
@@ -61,7 +60,7 @@ def test_no_cell_is_begun_that_would_end_too_late(study_data, tmp_path, workers)
         Noted("short", str(log), second),
         Noted("fair", str(log), 50 * second),
     ]
-    assert run_cells(cells, study_data, store, workers, seconds=60.0) == 2
+    assert run_cells(cells, study_data, store, seconds=60.0) == 2
     assert noted(log) == ["fair", "short"]
     assert [cell.label for cell in missing(cells, study_data, store)] == ["long"]
 

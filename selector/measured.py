@@ -9,7 +9,7 @@ from importlib.resources import as_file, files
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..generator import (
     LAUNCH_COLUMNS,
@@ -23,6 +23,9 @@ from ..generator import (
 )
 from ..generator import columns as col
 from .choice import Choice
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Row = dict[str, Any]
 """A row of the measurements by column."""
@@ -199,15 +202,49 @@ def _keys(candidates: Sequence[Candidate], problem: Problem) -> list[tuple[objec
 
 
 def _read(folder: Path, table: str, columns: list[str], **equal: object) -> dict[str, list[Any]]:
-    """Read columns of the rows in which other columns have the given values."""
+    """Read columns of the rows in which other columns have the given values.
+
+    Only the row groups that may hold such rows are read. Most of pyarrow's conveniences, ``read_table`` with filters
+    and ``to_numpy`` among them, import pandas, which takes longer than all of this.
+    """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    filters = [(name, "==", value) for name, value in equal.items()] or None
     try:
-        found: dict[str, list[Any]] = pq.read_table(
-            folder / f"{table}.parquet", columns=columns, filters=filters
-        ).to_pydict()
+        with pq.ParquetFile(folder / f"{table}.parquet") as file:
+            groups = [i for i in range(file.num_row_groups) if _may_hold(file.metadata.row_group(i), equal)]
+            found = file.read_row_groups(groups, columns=list(dict.fromkeys([*columns, *equal])))
+        kept = np.ones(len(found), dtype=np.bool_)
+        for name, value in equal.items():
+            kept &= _values(found[name]) == value
+        bounds = np.flatnonzero(np.diff(np.concatenate(([False], kept, [False])))).reshape(-1, 2)
+        runs = [found.slice(first, end - first) for first, end in bounds.tolist()]
+        selected = pa.concat_tables(runs or [found.slice(0, 0)]).select(columns)
+        return {name: column.to_pylist() for name, column in zip(columns, selected.columns, strict=True)}
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"cannot read table {table} in {folder}: {error}") from error
-    return found
+
+
+def _values(column: Any) -> NDArray[Any]:
+    """Return the values of a column without nulls: whole numbers as they lie in memory, others as objects."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not pa.types.is_integer(column.type):
+        return np.array(column.to_pylist(), dtype=object)
+    dtype = np.dtype(f"i{column.type.bit_width // 8}")
+    parts = [
+        np.frombuffer(chunk.buffers()[1], dtype)[chunk.offset : chunk.offset + len(chunk)] for chunk in column.chunks
+    ]
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def _may_hold(group: Any, equal: dict[str, object]) -> bool:
+    """Tell by a row group's statistics whether it may hold a row with these values."""
+    for i in range(group.num_columns):
+        column = group.column(i)
+        value, known = equal.get(column.path_in_schema), column.statistics
+        if isinstance(value, int) and known is not None and known.has_min_max and not known.min <= value <= known.max:
+            return False
+    return True

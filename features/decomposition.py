@@ -20,6 +20,8 @@ _DATA_PARALLEL: Final = int(Decomposition.DATA_PARALLEL)
 _SPLIT_K_ATOMIC: Final = int(Decomposition.SPLIT_K_ATOMIC)
 _SPLIT_K_PARALLEL: Final = int(Decomposition.SPLIT_K_PARALLEL)
 
+SPLITS_K: Final = np.array([kind in SPLIT_K_DECOMPOSITIONS for kind in Decomposition])
+"""True for the decompositions that cut K into slices, by code."""
 MIN_K_TILES: Final = 8.0
 """Fewest k-tiles of a Stream-K unit (``min_iters_per_sk_unit_``)."""
 _BARRIER_BYTES: Final = 8.0
@@ -83,7 +85,7 @@ def decompose(terms: Terms) -> Work:
         tiles, wave, length = blocks[rows], slots[rows], k_tiles[rows]
         sk_tiles, sk_units = _stream_work(tiles, wave, length, terms.cluster[rows], mode == _HEURISTIC)
         atomic[rows], parallel[rows] = mode == _SPLIT_K_ATOMIC, mode == _SPLIT_K_PARALLEL
-        split = np.isin(mode, SPLIT_K_DECOMPOSITIONS)
+        split = SPLITS_K[mode]
         # With one unit count a multiple of the tiles, the heuristic turns Stream-K into plain split-K.
         ratio = sk_units / np.maximum(sk_tiles, 1.0)
         even = (mode == _HEURISTIC) & (sk_tiles < sk_units) & (ratio == np.floor(ratio)) & (sk_tiles > 0)

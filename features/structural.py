@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from ..generator import FAMILIES, SPLIT_K_DECOMPOSITIONS, Decomposition, Epilogue, Raster, Schedule, Scheduler
+from ..generator import FAMILIES, Decomposition, Epilogue, Raster, Schedule, Scheduler
+from .decomposition import SPLITS_K
 from .schema import OWN, Feature
 from .terms import Terms, Value
 
@@ -72,7 +73,7 @@ def compute(terms: Terms) -> dict[str, Value]:
     for name, column, level, _ in _CATEGORIES:
         values[name] = columns[column] == level if column in columns else 0.0
     if "decomposition" in columns:  # whichever way partial sums are added
-        values["decomposition=split_k"] = np.isin(columns["decomposition"], SPLIT_K_DECOMPOSITIONS)
+        values["decomposition=split_k"] = SPLITS_K[columns["decomposition"]]
     for side, column_major in zip("abd", _COLUMN_MAJOR, strict=True):
         values[f"layout_{side}=n"] = column_major[columns["family"]]
     return values

@@ -23,7 +23,6 @@ from .rules import (
 )
 from .types import (
     FAMILIES,
-    SPLIT_K_DECOMPOSITIONS,
     SWIZZLES,
     Decomposition,
     DType,
@@ -167,12 +166,11 @@ def splits_worth_a_look(columns: Columns, problem: Problem) -> NDArray[np.bool_]
     """
     tiles_m, tiles_n = tile_counts(columns, problem)
     tiles, splits = tiles_m * tiles_n, columns["splits"]
-    split = np.isin(columns["decomposition"], SPLIT_K_DECOMPOSITIONS)
     plain = (columns["raster"] == Raster.HEURISTIC) & (columns["swizzle"] == 1)
     few = (tiles <= SPLIT_TILES) & (tiles * splits <= SPLIT_UNITS)
     long = ceil_div(problem.k, columns["tile_k"]) >= SPLIT_K_TILES * splits
     stream_k = columns["scheduler"] == Scheduler.STREAM_K
-    return np.asarray(split & plain & stream_k & few & long)
+    return np.asarray((splits > 1) & plain & stream_k & few & long)
 
 
 def _splits(deterministic: bool) -> list[Launch]:
@@ -206,7 +204,8 @@ def ranked_candidates(
         Candidate columns, the default launches first, and the row of ``configs`` of each.
     """
     default, rows = candidates_for(configs, problem)
-    stream_k = np.flatnonzero(default["scheduler"] == Scheduler.STREAM_K)
+    halved = {**default, "splits": np.full_like(default["splits"], 2)}  # fewer slices than any other split has
+    stream_k = np.flatnonzero(splits_worth_a_look(halved, problem))
     if not len(stream_k):
         return default, rows
     launches = _splits(deterministic)

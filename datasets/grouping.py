@@ -96,9 +96,10 @@ def groups(
 
     Of a candidate that several campaigns measured, the row with a retake counts, then one that is not coarse, then the
     newest. Campaigns are brought to one clock by :func:`clock_factors`; the time of a candidate is the median of its
-    retakes. A GPU's clock also drifts with its load between first pass and retake (on large problems by over 10%), so
-    the time of a row without a retake is multiplied by the median drift of its campaign's retaken rows of the problem.
-    It cannot beat them: the retake decides the oracle.
+    retakes by the newest protocol that retook it. A GPU's clock also drifts with its load between first pass and retake
+    (on large problems by over 10%), so the time of a row without a retake is multiplied by the median drift of its
+    campaign's retaken rows of the problem. The retakes by the newest protocol that retook a problem decide its oracle:
+    nothing else can beat them.
 
     Parameters
     ----------
@@ -176,10 +177,10 @@ def clock_factors(tables: Tables) -> pd.Series[float]:
 
 def _timed(tables: Tables) -> pd.DataFrame:
     """Timed rows of the main campaigns, numbered from 0."""
-    main = tables.campaigns.loc[tables.campaigns["purpose"] == "main", "campaign_id"]
+    main = tables.campaigns[tables.campaigns["purpose"] == "main"].set_index("campaign_id")
     rows = tables.measurements[[*CANDIDATE_KEY, "campaign_id", "status", "time_us", "spread", "retake_us"]]
-    rows = rows[rows["status"].isin(TIMED) & rows["campaign_id"].isin(main) & best_time(rows).notna()]
-    return rows.reset_index(drop=True)
+    rows = rows[rows["status"].isin(TIMED) & rows["campaign_id"].isin(main.index) & best_time(rows).notna()]
+    return rows.assign(protocol=rows["campaign_id"].map(main["protocol_version"])).reset_index(drop=True)
 
 
 def _clocks(rows: pd.DataFrame) -> pd.DataFrame:
@@ -215,13 +216,17 @@ def _rows(tables: Tables, deterministic: bool) -> pd.DataFrame:
     factor, drift = (clocks[name].to_numpy()[place] for name in ("factor", "drift"))
     rows["retaken"], rows["coarse"] = rows["retake_us"].notna(), rows["status"] == "coarse"
     rows["best_us"] = rows["time_us"] * drift * factor
-    again = rows.loc[rows["retaken"], [*CANDIDATE_KEY, "retake_us"]]
-    again["retake_us"] *= factor[again.index]
+    again = rows.loc[rows["retaken"], [*CANDIDATE_KEY, "retake_us", "protocol"]]
+    candidates = again.groupby(list(CANDIDATE_KEY))
+    times = (again["retake_us"] * factor[again.index]).where(
+        again["protocol"] == candidates["protocol"].transform("max")
+    )
     # The newest retake alone is noisier, and the least of noisy times, which the oracle is, comes out too low.
-    again["best_us"] = again.groupby(list(CANDIDATE_KEY))["retake_us"].transform("median")
+    again["best_us"] = times.groupby([again[name] for name in CANDIDATE_KEY]).transform("median")
     rows.loc[again.index, "best_us"] = again["best_us"]
     atomic = rows["decomposition"] == Decomposition.SPLIT_K_ATOMIC
-    for members, rivals in ((atomic, again), (~atomic, again[~atomic[again.index]])):
+    deciding = again[again["protocol"] == again.groupby("problem_id")["protocol"].transform("max")]
+    for members, rivals in ((atomic, deciding), (~atomic, deciding[~atomic[deciding.index]])):
         least = rows["problem_id"].map(rivals.groupby("problem_id")["best_us"].min())
         rows["best_us"] = rows["best_us"].where(~members, np.fmax(rows["best_us"], least))
     if deterministic:

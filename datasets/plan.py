@@ -20,6 +20,7 @@ import pandas as pd
 
 from ..generator import (
     DataError,
+    Decomposition,
     MissingDependency,
     Problem,
     load_catalogue,
@@ -43,6 +44,7 @@ __all__ = [
     "make_gap_plan",
     "make_plan",
     "make_repeat_plan",
+    "make_retake_plan",
     "make_study_plan",
     "nvmmh_kernels",
     "read_plan",
@@ -259,9 +261,54 @@ def make_study_plan(
             rest = order[best:]
             drawn = rng.choice(rest, min(others, len(rest)), replace=False)
             parts.append(_rows(group, np.concatenate([order[:best], np.sort(drawn)])))
+    return _of_known(tables, parts, {"name": name, "purpose": "study", "seed": seed, "options": {}})
+
+
+def make_retake_plan(
+    name: str, tables: Tables, *, best: int = 24, problems: int | None = None, purpose: str = "main", seed: int = 0
+) -> Plan:
+    """Plan a campaign in which the best known candidates of each problem are decided between once more, all together.
+
+    As a main campaign it gives every problem an oracle by the present protocol; as a repeat it tells how far oracles
+    can be trusted. Other launches of the best kernels are not added. Evaluation problems come first.
+
+    Parameters
+    ----------
+    name
+        Name of the campaign.
+    tables
+        Tables of the main campaigns.
+    best
+        Deterministic candidates of each problem; split-K with atomic adds comes on top where it is among the best.
+    problems
+        How many problems, drawn evenly over the sizes; None for all.
+    purpose
+        ``"main"`` or ``"repeat"``.
+    seed
+        Seed of what is drawn.
+    """
+    rng = np.random.default_rng(seed)
+    measured = sorted(groups(tables, deterministic=False), key=lambda g: (g.problem.flops, g.problem_id))
+    if problems is not None and problems < len(measured):
+        bins = np.array_split(np.arange(len(measured)), problems)
+        measured = [measured[int(rng.choice(bin_))] for bin_ in bins]
+    parts = []
+    for group in measured:
+        order = np.argsort(group.time_us, kind="stable")
+        atomic = group.columns["decomposition"][order] == Decomposition.SPLIT_K_ATOMIC
+        place = np.where(atomic, np.arange(len(order)), np.cumsum(~atomic) - 1)
+        parts.append(_rows(group, order[place < best]))
+    options = {"launches_for_best": 0}
+    return _of_known(tables, parts, {"name": name, "purpose": purpose, "seed": seed, "options": options})
+
+
+def _of_known(tables: Tables, parts: list[pd.DataFrame], meta: dict[str, Any]) -> Plan:
+    """Plan required candidates of the tables, evaluation problems first, otherwise in random order; ids stay."""
     candidates = pd.concat(parts, ignore_index=True).assign(kind=int(Kind.REQUIRED))
     chosen = tables.problems[tables.problems["problem_id"].isin(candidates["problem_id"])].reset_index(drop=True)
-    chosen = chosen.assign(priority=rng.permutation(len(chosen)))
+    shuffled = np.random.default_rng(meta["seed"]).permutation(len(chosen))
+    order = np.lexsort((shuffled, chosen["split"] != "eval"))
+    chosen = chosen.assign(priority=np.argsort(order))
     kernels = tables.kernels[tables.kernels["kernel_id"].isin(candidates["kernel_id"])].reset_index(drop=True)
     return Plan(
         kernels[["kernel_id", "name", *col.CONFIG_COLUMNS]],
@@ -269,7 +316,7 @@ def make_study_plan(
         candidates[list(CANDIDATE_TABLE_COLUMNS)].astype(np.int32),
         tables.nvmmh.iloc[:0],
         tables.nvmmh_variants.iloc[:0],
-        {"name": name, "purpose": "study", "seed": seed, "options": {}},
+        meta,
     )
 
 

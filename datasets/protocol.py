@@ -25,7 +25,7 @@ FLUSH_BANDWIDTH: Final = 3.8e12
 LAUNCH_S: Final = 6e-6
 """Seconds between two kernels in the stream, for sizing batches."""
 
-FINAL_LAUNCHES: Final = ((50.0, 60), (500.0, 30), (np.inf, 20))
+FINAL_LAUNCHES: Final = ((50.0, 180), (500.0, 45), (5000.0, 30), (np.inf, 15))
 """Launches of each finalist, by the time of the fastest below which they apply (microseconds)."""
 
 
@@ -62,9 +62,9 @@ class Options:
     """Kernels whose other launches are measured."""
     retake_top: int = 32
     """Candidates measured again, interleaved and with a second timer."""
-    final_top: int = 8
+    final_top: int = 16
     """Most candidates of the retake that are measured a third time."""
-    final_within: float = 1.03
+    final_within: float = 1.04
     """They are at most this many times slower than the fastest of the retake."""
     final_placements: int = 3
     """Places that the operands are moved to during the final."""

@@ -78,7 +78,8 @@ def _of_problem(
     choices: Sequence[Choice], folder: Path, problem_id: int, flipped: bool, deterministic: bool
 ) -> Measured:
     """Look up choices on a stored problem, which is the transposed one if ``flipped``."""
-    main = set(_read(folder, "campaigns", ["campaign_id"], purpose="main")["campaign_id"])
+    campaigns = _read(folder, "campaigns", ["campaign_id", "protocol_version"], purpose="main")
+    main = dict(zip(campaigns["campaign_id"], campaigns["protocol_version"], strict=True))
     names = _read(folder, "kernels", ["kernel_id", "name"])
     wanted = {choice.name: choice.config for choice in choices}
     configs = {i: wanted[name] for i, name in zip(names["kernel_id"], names["name"], strict=True) if name in wanted}
@@ -86,7 +87,7 @@ def _of_problem(
     rows = _read(folder, "measurements", columns, problem_id=problem_id)
 
     measured = [
-        row
+        row | {"protocol": main.get(row["campaign_id"])}
         for row in (dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True))
         if row["campaign_id"] in main and row["status"] in ("ok", "coarse")
     ]
@@ -160,21 +161,25 @@ def _ratio(own: dict[Key, float], reference: dict[Key, float]) -> float | None:
 
 def _times(rows: Sequence[Row], clocks: dict[int, _Clock]) -> Iterator[tuple[Row, float]]:
     """Yield the row of each candidate that counts and its best-known time, by the rules of ``datasets.groups``."""
-    retakes: dict[Key, list[float]] = {}
+    retakes: dict[Key, dict[int, list[float]]] = {}
     counting: dict[Key, Row] = {}
     for row in sorted(rows, key=_weight):
         key = _key(row)
         counting[key] = row
         if _retaken(row):
-            retakes.setdefault(key, []).append(row["retake_us"] * clocks[row["campaign_id"]].factor)
-    best = {key: median(times) for key, times in retakes.items()}
+            of_protocol = retakes.setdefault(key, {}).setdefault(row["protocol"], [])
+            of_protocol.append(row["retake_us"] * clocks[row["campaign_id"]].factor)
+    best = {key: median(times[max(times)]) for key, times in retakes.items()}
+    newest = max((max(times) for times in retakes.values()), default=None)
+    deciding = [key for key, times in retakes.items() if newest in times]
     least = {
-        atomic: min((time for key, time in best.items() if atomic or not _atomic(counting[key])), default=0.0)
+        atomic: min((best[key] for key in deciding if atomic or not _atomic(counting[key])), default=0.0)
         for atomic in (False, True)
     }
     for key, row in counting.items():
         clock = clocks[row["campaign_id"]]
-        yield row, best[key] if key in best else max(row["time_us"] * clock.drift * clock.factor, least[_atomic(row)])
+        own = best[key] if key in best else row["time_us"] * clock.drift * clock.factor
+        yield row, max(own, least[_atomic(row)])
 
 
 def _atomic(row: Row) -> bool:

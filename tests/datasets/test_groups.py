@@ -110,6 +110,22 @@ def test_campaigns_are_brought_to_the_newest_clock():
     assert group.oracle_us == pytest.approx(110.0)
 
 
+def test_the_newest_protocol_decides_the_oracle():
+    older = [row(0, 0, 100.0, retake_us=100.0), row(0, 1, 101.0, retake_us=104.0), row(0, 2, 99.0, retake_us=98.0)]
+    newer = [row(0, 0, 100.0, retake_us=103.0), row(0, 1, 101.0, retake_us=102.0)]
+    tables = campaigns_of(older, newer)
+    tables = replace(tables, campaigns=tables.campaigns.assign(protocol_version=[3, 4]))
+    group = groups(tables)[0]
+    # Kernels 0 and 1 are what the newer protocol says; both ratios, 1.03 and 0.981, make the clocks 1.005 apart. Kernel
+    # 2 was not retaken by it: its 98 * 1.005 = 98.5 may not beat the 102 of kernel 1.
+    assert group.time_us.tolist() == pytest.approx([103.0, 102.0, 102.0])
+    # By one protocol all retakes count alike.
+    alike = groups(replace(tables, campaigns=tables.campaigns.assign(protocol_version=3)))[0]
+    factor = (103 / 100 + 102 / 104) / 2
+    expected = [(100 * factor + 103) / 2, (104 * factor + 102) / 2, 98 * factor]
+    assert alike.time_us.tolist() == pytest.approx(expected)
+
+
 def test_without_common_retakes_the_first_pass_tells_the_clocks_apart():
     older = [row(0, 0, 100.0, retake_us=102.0), row(0, 1, 110.0), row(0, 2, 300.0, status="coarse")]
     newer = [row(0, 0, 120.0), row(0, 1, 121.0, retake_us=123.0), row(0, 2, 900.0, status="coarse")]

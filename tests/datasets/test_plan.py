@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -338,6 +340,38 @@ def test_study_problems_are_spread_over_the_sizes():
     # No evaluation problems there: half of 8 are training ones, one out of each two neighbours in size.
     made = plan.make_study_plan("s", tables, problems=8, best=1, others=0)
     assert sorted(made.problems["problem_id"] // 2) == [0, 1, 2, 3]
+
+
+def test_retake_plan_takes_the_best_of_every_problem():
+    tables = measured_tables()
+    made = plan.make_retake_plan("again", tables, best=3)
+    assert (made.meta["purpose"], made.meta["options"]) == ("main", {"launches_for_best": 0})
+    assert made.problems.sort_values("priority")["split"].tolist() == sorted(tables.problems["split"])
+    assert set(made.candidates["kind"]) == {plan.Kind.REQUIRED}
+    for problem_id, rows in made.candidates.groupby("problem_id"):
+        group = next(g for g in groups(tables) if g.problem_id == problem_id)
+        fastest = np.argsort(group.time_us, kind="stable")[:3]
+        assert rows["kernel_id"].tolist() == group.kernel_id[fastest].tolist()
+        assert rows["splits"].tolist() == group.columns["splits"][fastest].tolist()
+    few = plan.make_retake_plan("repeat", tables, best=1, problems=2, purpose="repeat")
+    assert len(few.candidates) == 2
+    assert few.meta["purpose"] == "repeat"
+
+
+def test_atomic_splits_are_retaken_on_top_where_they_are_among_the_best():
+    tables = measured_tables()
+    problem = int(tables.problems["problem_id"].iloc[0])
+    rows = tables.measurements[tables.measurements["problem_id"] == problem]
+    first = rows.index[rows["status"] == "ok"][0]
+    atomic = rows.loc[[first]].assign(decomposition=int(Decomposition.SPLIT_K_ATOMIC), splits=2)
+    times = [(float(rows["time_us"].min()) / 2, True), (float(rows["time_us"].max()) * 2, False)]
+    for time_us, wanted in times:
+        more = atomic.assign(time_us=np.float32(time_us), retake_us=np.float32(time_us))
+        both = replace(tables, measurements=pd.concat([tables.measurements, more], ignore_index=True))
+        made = plan.make_retake_plan("again", both, best=2)
+        mine = made.candidates[made.candidates["problem_id"] == problem]
+        assert (mine["decomposition"] != Decomposition.SPLIT_K_ATOMIC).sum() == 2
+        assert (mine["decomposition"] == Decomposition.SPLIT_K_ATOMIC).sum() == wanted
 
 
 def test_gap_plan_is_the_sample_beside_the_best_known():

@@ -1,6 +1,7 @@
 """Looking up measured times: which row counts, launches that come to the same, and the transposed problem."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,15 +135,21 @@ def test_damaged_tables_are_an_error(folder: Path) -> None:
         look_up([choice(SMALL)], folder)
 
 
-def with_rows(folder: Path, rows: list[dict[str, object]], baselines: list[float]) -> Tables:
+def with_rows(
+    folder: Path, rows: list[dict[str, object]], baselines: list[float], protocols: Sequence[int] = (1, 1, 1)
+) -> Tables:
     """Add these rows, campaigns from number 2 on and a baseline of each to the tables, and read them again."""
     tables = load(path=folder)
     added = range(2, 2 + len(baselines))
-    campaigns = [tables.campaigns, *(tables.campaigns.iloc[[0]].assign(campaign_id=i, name=f"c{i}") for i in added)]
+    one = tables.campaigns.iloc[[0]]
+    more = [
+        one.assign(campaign_id=i, name=f"c{i}", protocol_version=version)
+        for i, version in zip(added, protocols, strict=False)
+    ]
     first = tables.baselines[tables.baselines["method"] == "cublaslt_first"]
     extra = [first.assign(campaign_id=i, time_us=time) for i, time in zip(added, baselines, strict=True)]
     changed = {
-        "campaigns": pd.concat(campaigns, ignore_index=True),
+        "campaigns": pd.concat([tables.campaigns, *more], ignore_index=True),
         "measurements": conform("measurements", pd.concat([tables.measurements.astype(object), pd.DataFrame(rows)])),
         "baselines": pd.concat([tables.baselines, *extra], ignore_index=True),
     }
@@ -172,7 +179,7 @@ def test_it_knows_the_times_of_the_groups(folder: Path, seed: int) -> None:
                 retake = again if rng.random() < 0.4 else NAN
                 status = "coarse" if math.isnan(retake) and rng.random() < 0.3 else "ok"
                 rows.append(row(number, first, retake, status, campaign, swizzle=swizzle))
-    tables = with_rows(folder, rows, [9.0, 10.0, 11.0])
+    tables = with_rows(folder, rows, [9.0, 10.0, 11.0], protocols=rng.integers(1, 4, 3).tolist())
     (group,) = (group for group in groups(tables) if group.problem_id == 7)
     asked = [
         Choice(PROBLEM, candidate.config, candidate.launch, candidate.swapped, 1, 0.0, 1.0, "h200", "x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -10,9 +11,11 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import optuna
+import sqlalchemy
 
 from .config import TrainingConfig
 from .spawn import SPAWN, choose_gpu, library_threads
@@ -206,7 +209,12 @@ def _work(connection: Connection, sweep: Sweep, stored: Stored, data: str, index
         choose_gpu(index)
     study = open_study(sweep, data, seed)
     objective = Objective(sweep, stored.open())
+    turns = Turns(sweep.storage)
     failed: list[bool] = []
+
+    def run(trial: optuna.trial.Trial) -> float:
+        turns.give()
+        return objective(trial)
 
     def note(_: Study, trial: optuna.trial.FrozenTrial) -> None:
         failed.append(trial.state == optuna.trial.TrialState.FAIL)
@@ -215,10 +223,39 @@ def _work(connection: Connection, sweep: Sweep, stored: Stored, data: str, index
         while not any(failed):
             connection.send(None)
             connection.recv()
-            study.optimize(objective, n_trials=1, catch=(Exception,), callbacks=[note])
+            turns.take()
+            study.optimize(run, n_trials=1, catch=(Exception,), callbacks=[note])
         connection.send(None)
     except (EOFError, OSError):
         return
+
+
+class Turns:
+    """Lets one process at a time begin a trial of a study in an SQLite file; a process that dies loses its turn.
+
+    Optuna gives a queued trial to one process by locking its row. SQLite has no such locks: all that ask at the same
+    moment would get the same trial. Servers need no turns.
+
+    Parameters
+    ----------
+    storage
+        URL of the database.
+    """
+
+    def __init__(self, storage: str) -> None:
+        url = sqlalchemy.engine.make_url(storage)
+        shared = url.drivername.startswith("sqlite") and url.database not in (None, "", ":memory:")
+        self._file = Path(f"{url.database}.lock").open("w") if shared else None  # noqa: SIM115
+
+    def take(self) -> None:
+        """Wait for a turn."""
+        if self._file is not None:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def give(self) -> None:
+        """Let the next one begin."""
+        if self._file is not None:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
 @contextmanager

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib.util import find_spec
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,10 @@ from cutlass_ranker.datasets import Group  # noqa: E402
 from cutlass_ranker.features import Hardware, featurize  # noqa: E402
 from cutlass_ranker.generator import Problem  # noqa: E402
 from cutlass_ranker.models import TrainingConfig, crew  # noqa: E402
-from cutlass_ranker.models.crew import confirm, run_sweep  # noqa: E402
+from cutlass_ranker.models.crew import Turns, confirm, run_sweep  # noqa: E402
 from cutlass_ranker.models.samples import build_samples  # noqa: E402
 from cutlass_ranker.models.spaces import Recorded, suggest  # noqa: E402
+from cutlass_ranker.models.spawn import SPAWN  # noqa: E402
 from cutlass_ranker.models.study import TrialRecord, load_study  # noqa: E402
 from cutlass_ranker.models.sweep import Bench  # noqa: E402
 from cutlass_ranker.models.tuning import (  # noqa: E402
@@ -268,6 +271,34 @@ def test_a_killed_worker_costs_nothing_but_time(bench: Bench, sweep: Sweep) -> N
 
 
 @pytest.mark.usefixtures("quick_ticks")
+def _take_trials(storage: str, rounds: int, barrier: Barrier, found: SimpleQueue[int]) -> None:
+    study = optuna.load_study(study_name="s", storage=open_storage(storage))
+    turns = Turns(storage)
+    for _ in range(rounds):
+        barrier.wait()
+        turns.take()
+        trial = study.ask()
+        turns.give()
+        found.put(trial.number)
+
+
+def test_no_trial_is_given_to_two(tmp_path: Path) -> None:
+    storage, workers, rounds = f"sqlite:///{tmp_path / 's.db'}", 4, 10
+    study = optuna.create_study(study_name="s", storage=open_storage(storage))
+    for i in range(rounds):
+        study.enqueue_trial({"x": i})
+    barrier, found = SPAWN.Barrier(workers), SPAWN.SimpleQueue()
+    processes = [
+        SPAWN.Process(target=_take_trials, args=(storage, rounds, barrier, found), daemon=True) for _ in range(workers)
+    ]
+    for process in processes:
+        process.start()
+    numbers = [found.get() for _ in range(workers * rounds)]
+    assert sorted(numbers) == list(range(workers * rounds))
+    for process in processes:
+        process.join()
+
+
 def test_a_trial_that_crashes_is_recorded_and_the_study_goes_on(bench: Bench, sweep: Sweep) -> None:
     # Gains become infinite; mse has none.
     broken = replace(sweep, base=replace(BASE, samples=replace(BASE.samples, labels="speed", sharpness=1e6)))

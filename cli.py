@@ -144,10 +144,14 @@ def plan(
         Path | None, typer.Option(help="Measure rows of the campaign in this folder again, for the noise floor.")
     ] = None,
     rows: Annotated[int, typer.Option(help="How many rows to repeat.")] = 1000,
+    retake: Annotated[
+        Path | None,
+        typer.Option(help="Decide between the best candidates of every problem in this folder's tables again."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn.")] = 0,
 ) -> None:
     """Plan kernels on the evaluation problems and on drawn training problems of every layout."""
-    from .datasets import make_plan, make_repeat_plan, read_plan, write_plan
+    from .datasets import load, make_plan, make_repeat_plan, make_retake_plan, read_plan, write_plan
     from .generator import load_catalogue
 
     title = name or directory.resolve().name
@@ -155,6 +159,8 @@ def plan(
         from .datasets.records import read_rows
 
         planned = make_repeat_plan(title, read_plan(repeat / "plan"), read_rows(repeat / "rows"), rows=rows, seed=seed)
+    elif retake is not None:
+        planned = make_retake_plan(title, load(path=retake), seed=seed)
     else:
         planned = make_plan(title, None if catalogue is None else load_catalogue(catalogue), seed=seed)
     write_plan(planned, directory / "plan")

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from tables_example import BASELINES, CAMPAIGN, ROWS, make_manifest
+from typer.testing import CliRunner
 
+from cutlass_ranker import cli
 from cutlass_ranker.datasets import groups, plan
 from cutlass_ranker.datasets.merging import merge_campaign
 from cutlass_ranker.datasets.tables import Tables
@@ -356,6 +358,16 @@ def test_retake_plan_takes_the_best_of_every_problem():
     few = plan.make_retake_plan("repeat", tables, best=1, problems=2, purpose="repeat")
     assert len(few.candidates) == 2
     assert few.meta["purpose"] == "repeat"
+
+
+def test_retake_plan_from_the_command_line(tmp_path):
+    measured_tables().write(tmp_path / "data")
+    arguments = ["collect", "plan", str(tmp_path / "again"), "--retake", str(tmp_path / "data")]
+    done = CliRunner().invoke(cli.app, arguments)
+    assert done.exit_code == 0, done.output
+    made = plan.read_plan(tmp_path / "again" / "plan")
+    assert made.meta["name"] == "again"
+    pd.testing.assert_frame_equal(made.candidates, plan.make_retake_plan("again", measured_tables()).candidates)
 
 
 def test_atomic_splits_are_retaken_on_top_where_they_are_among_the_best():

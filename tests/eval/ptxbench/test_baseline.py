@@ -308,7 +308,7 @@ def test_the_report_of_the_shipped_baseline(synthetic_tables: Tables, tmp_path: 
 @shipped
 def test_the_shipped_baseline_is_whole() -> None:
     section = summarise(SHIPPED)
-    assert [size["m"] for size in section["sizes"]] == [8192]
+    assert [size["m"] for size in section["sizes"]] == [64, 512, 2048, 8192]
     for size in section["sizes"]:
         assert sorted(one["rank"] for one in size["candidates"] if one["rank"] is not None) == list(range(1, 9))
         assert [pick["key"] for pick in size["picks"]] == ["first", "best", "retrieved", "oracle"]

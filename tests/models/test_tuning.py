@@ -4,15 +4,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib.util import find_spec
-from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,9 @@ from cutlass_ranker.datasets import Group  # noqa: E402
 from cutlass_ranker.features import Hardware, featurize  # noqa: E402
 from cutlass_ranker.generator import Problem  # noqa: E402
 from cutlass_ranker.models import TrainingConfig, crew  # noqa: E402
-from cutlass_ranker.models.crew import Turns, confirm, run_sweep  # noqa: E402
+from cutlass_ranker.models.crew import confirm, run_sweep  # noqa: E402
 from cutlass_ranker.models.samples import build_samples  # noqa: E402
 from cutlass_ranker.models.spaces import Recorded, suggest  # noqa: E402
-from cutlass_ranker.models.spawn import SPAWN  # noqa: E402
 from cutlass_ranker.models.study import TrialRecord, load_study  # noqa: E402
 from cutlass_ranker.models.sweep import Bench  # noqa: E402
 from cutlass_ranker.models.tuning import (  # noqa: E402
@@ -270,35 +268,49 @@ def test_a_killed_worker_costs_nothing_but_time(bench: Bench, sweep: Sweep) -> N
     assert [trial.number for trial in read_study(sweep.storage, "made").trials] == [1, 2]
 
 
-@pytest.mark.usefixtures("quick_ticks")
-def _take_trials(storage: str, rounds: int, barrier: Barrier, found: SimpleQueue[int]) -> None:
-    study = optuna.load_study(study_name="s", storage=open_storage(storage))
-    turns = Turns(storage)
-    for _ in range(rounds):
-        barrier.wait()
-        turns.take()
-        trial = study.ask()
-        turns.give()
-        found.put(trial.number)
+TAKE_TRIALS = """
+import sys
+import optuna
+from cutlass_ranker.models.crew import Turns
+from cutlass_ranker.models.tuning import open_storage
+
+study = optuna.load_study(study_name="s", storage=open_storage(sys.argv[1]))
+turns = Turns(sys.argv[1])
+print("ready", flush=True)
+for _ in sys.stdin:
+    turns.take()
+    trial = study.ask()
+    turns.give()
+    print(trial.number, flush=True)
+"""
 
 
 def test_no_trial_is_given_to_two(tmp_path: Path) -> None:
-    storage, workers, rounds = f"sqlite:///{tmp_path / 's.db'}", 4, 10
+    storage, rounds = f"sqlite:///{tmp_path / 's.db'}", 10
     study = optuna.create_study(study_name="s", storage=open_storage(storage))
     for i in range(rounds):
         study.enqueue_trial({"x": i})
-    barrier, found = SPAWN.Barrier(workers), SPAWN.SimpleQueue()
-    processes = [
-        SPAWN.Process(target=_take_trials, args=(storage, rounds, barrier, found), daemon=True) for _ in range(workers)
+    command = [sys.executable, "-c", TAKE_TRIALS, storage]
+    workers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) for _ in range(4)
     ]
-    for process in processes:
-        process.start()
-    numbers = [found.get() for _ in range(workers * rounds)]
-    assert sorted(numbers) == list(range(workers * rounds))
-    for process in processes:
-        process.join()
+    try:
+        lines = [worker.stdout.readline() for worker in workers if worker.stdout is not None]
+        assert lines == ["ready\n"] * len(workers)
+        numbers = []
+        for _ in range(rounds):
+            for worker in workers:
+                assert worker.stdin is not None
+                worker.stdin.write("next\n")
+            numbers += [int(worker.stdout.readline()) for worker in workers if worker.stdout is not None]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+    assert sorted(numbers) == list(range(len(workers) * rounds))
 
 
+@pytest.mark.usefixtures("quick_ticks")
 def test_a_trial_that_crashes_is_recorded_and_the_study_goes_on(bench: Bench, sweep: Sweep) -> None:
     # Gains become infinite; mse has none.
     broken = replace(sweep, base=replace(BASE, samples=replace(BASE.samples, labels="speed", sharpness=1e6)))

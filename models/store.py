@@ -5,7 +5,9 @@ The weights are in ``model.*``; those of an ensemble in ``member0.*``, ``member1
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -30,7 +32,10 @@ FORMAT: Final = 1
 """Version of the folder's layout that this code reads and writes."""
 MANIFEST: Final = "manifest.json"
 TENSORS: Final = ".safetensors"
-TREES: Final = ".json"
+TREES: Final = ".json.gz"
+"""XGBoost's own ``model.json``, compressed."""
+PLAIN_TREES: Final = ".json"
+"""The same as earlier versions wrote it, and as XGBoost reads it; taken where there is no other."""
 CARD: Final = "CARD.md"
 _KEYS: Final = ("format", "name", "kind", "objective", "feature_set", "features", "hardware", "confidence")
 
@@ -119,8 +124,9 @@ class Model:
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         for pattern in ("model", "member[0-9]*"):
-            for old in (*folder.glob(pattern + TENSORS), *folder.glob(pattern + TREES)):
-                old.unlink()
+            for suffix in (TENSORS, TREES, PLAIN_TREES):
+                for old in folder.glob(pattern + suffix):
+                    old.unlink()
         for number, part in enumerate(parts):
             _write(part, folder / (f"member{number}" if isinstance(self.scorer, Ensemble) else "model"))
         text = json.dumps(self.manifest, indent=2, ensure_ascii=False, allow_nan=False)
@@ -234,13 +240,15 @@ def _write(scorer: Forest | Network, path: Path) -> None:
         tensors = {name: np.ascontiguousarray(value) for name, value in scorer.tensors().items()}
         save_file(tensors, f"{path}{TENSORS}")
     else:
-        Path(f"{path}{TREES}").write_text(json.dumps(scorer.document, separators=(",", ":")), encoding="utf-8")
+        text = json.dumps(scorer.document, separators=(",", ":"))
+        Path(f"{path}{TREES}").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def _read(kind: str, folder: Any, stem: str, name: str) -> Forest | Network:
     """Read the weights of a model or a member."""
     if kind == "xgboost":
-        return Forest.from_xgboost(_json(folder / f"{stem}{TREES}"))
+        packed = folder / f"{stem}{TREES}"
+        return Forest.from_xgboost(_json(packed if packed.is_file() else folder / f"{stem}{PLAIN_TREES}"))
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -252,10 +260,11 @@ def _read(kind: str, folder: Any, stem: str, name: str) -> Forest | Network:
 
 
 def _json(path: Any) -> dict[str, Any]:
-    """Read a JSON object from a file or package resource."""
+    """Read a JSON object from a file or package resource, compressed or not."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = path.read_bytes()
+        value = json.loads(gzip.decompress(content) if path.name.endswith(".gz") else content)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise ModelMismatch(f"{path} cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise ModelMismatch(f"{path} does not hold a JSON object")

@@ -1,5 +1,6 @@
 """Training end to end on synthetic measurements: quality, calibration, determinism, the saved folder."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -107,7 +108,7 @@ def test_saved_and_loaded_scores_are_the_same(
             loaded.expected_regret(ours, group.problem), model.expected_regret(ours, group.problem)
         )
     files = {path.name for path in (tmp_path / kind).iterdir()}
-    assert files == {"manifest.json", "model.json" if kind == "xgboost" else "model.safetensors"}
+    assert files == {"manifest.json", "model.json.gz" if kind == "xgboost" else "model.safetensors"}
 
 
 def test_the_saved_trees_are_xgboosts_own(
@@ -116,11 +117,17 @@ def test_the_saved_trees_are_xgboosts_own(
     model = trained("xgboost")
     import xgboost
 
-    booster = xgboost.Booster(model_file=str(model.save(tmp_path) / "model.json"))
+    plain = tmp_path / "plain" / "model.json"
+    plain.parent.mkdir()
+    plain.write_bytes(gzip.decompress((model.save(tmp_path / "packed") / "model.json.gz").read_bytes()))
+    booster = xgboost.Booster(model_file=str(plain))
     group = held_out_groups[0]
     features = featurize(group.columns, group.problem, hardware)
     expected = booster.predict(xgboost.DMatrix(features), output_margin=True)
     np.testing.assert_allclose(model.score_matrix(features), expected, rtol=1e-5, atol=1e-5)
+    # What XGBoost reads is read here too, where it is not compressed.
+    (plain.parent / "manifest.json").write_bytes((tmp_path / "packed" / "manifest.json").read_bytes())
+    np.testing.assert_array_equal(load_model(plain.parent).score_matrix(features), model.score_matrix(features))
     assert booster.num_boosted_rounds() == model.manifest["training"]["rounds"]
 
 

@@ -274,10 +274,8 @@ def make_retake_plan(
 
     Parameters
     ----------
-    name
-        Name of the campaign.
-    tables
-        Tables of the main campaigns.
+    name, tables
+        As in :func:`make_study_plan`.
     best
         Deterministic candidates of each problem; split-K with atomic adds comes on top where it is among the best.
     problems

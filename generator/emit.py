@@ -23,6 +23,10 @@ _SCHEDULERS: Final = {
 }
 _PARALLEL_SPLIT_K: Final = "cutlass_ranker::ParallelSplitKScheduler"
 """Stream-K scheduler of ``split_k_parallel.h``, which also knows ``SPLIT_K_PARALLEL``."""
+_EXTENDED_MMA_SHAPES: Final = "#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED\n"
+_USUAL_MMA_N: Final = (8, 16, 32, 64, 96, 128, 192, 256)
+"""tile_n for which CUTLASS 4.2 takes a WGMMA of N = tile_n without ``_EXTENDED_MMA_SHAPES``; a tile of any other width
+would be built from WGMMAs of N = 8, 16 or 32, at up to twice the time (``cute/arch/mma_sm90.hpp``)."""
 _RASTERS: Final = {Raster.HEURISTIC: "Heuristic", Raster.ALONG_M: "AlongM", Raster.ALONG_N: "AlongN"}
 _DECOMPOSITIONS: Final = {
     Decomposition.HEURISTIC: "Heuristic",
@@ -39,6 +43,11 @@ def _epilogue(config: KernelConfig) -> str:
         return "cutlass::epilogue::NoSmemWarpSpecialized"
     suffix = "Cooperative" if config.schedule is Schedule.COOPERATIVE else ""
     return f"cutlass::epilogue::TmaWarpSpecialized{suffix}"
+
+
+def _defines(configs: Sequence[KernelConfig]) -> str:
+    """Macros to define before CUTLASS is included; none where none is needed, as the larger headers cost seconds."""
+    return "" if all(config.tile_n in _USUAL_MMA_N for config in configs) else _EXTENDED_MMA_SHAPES
 
 
 def _require_valid(config: KernelConfig) -> None:
@@ -95,6 +104,7 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
     template = Template((templates / "gemm.cu.in").read_text())
     return template.substitute(
         name=config.name,
+        defines=_defines([config]),
         swapped="true" if candidate.swapped else "false",
         element=config.dtype.cpp,
         source="void" if config.void_c else config.dtype.cpp,
@@ -134,7 +144,7 @@ def emit_unit(configs: Sequence[KernelConfig]) -> str:
         types.append(f"struct K{i} : sm90::Gemm<{elements}, {layouts}, {shape}, {kinds}>::Kernel {{}};")
         entries.append(f'      sm90::entry<K{i}>("{c.name}"),')
     lines = [
-        '#include "unit.h"',
+        _defines(configs) + '#include "unit.h"',
         "",
         "namespace {",
         *types,

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from cutlass_ranker.datasets.build import find_toolchain
 
 
 @pytest.fixture
@@ -22,3 +29,23 @@ def script() -> Callable[[str], ModuleType]:
         return module
 
     return load
+
+
+@pytest.fixture
+def compile_on_host(tmp_path: Path) -> Callable[..., Path]:
+    """Compile a C++ file of this folder against CUTLASS with g++, so that its templates can be tried without a GPU."""
+    if shutil.which("g++") is None or shutil.which("nvcc") is None or importlib.util.find_spec("cutlass_library") is None:
+        pytest.skip("needs g++, nvcc and the CUTLASS headers (extra gpu)")
+    tools, here = find_toolchain(), Path(__file__).parent
+    # nvcc's own headers let CUTLASS's code for newer GPUs pass.
+    dry = subprocess.run([tools.nvcc, "--dryrun", "-x", "cu", os.devnull], capture_output=True, text=True, check=True)
+    lines = re.findall(r"^#\$ (?:SYSTEM_)?INCLUDES=(.*)$", dry.stderr, re.MULTILINE)
+    headers = [part for line in lines for part in shlex.split(line)]
+    common = ["-std=c++17", "-w", "-fpermissive", "-include", str(here / "host_cuda.h"), *tools.include_flags, *headers]
+
+    def run(source: str, *flags: str) -> Path:
+        program = tmp_path / Path(source).stem
+        subprocess.run(["g++", *common, *flags, str(here / source), "-o", str(program)], check=True)
+        return program
+
+    return run

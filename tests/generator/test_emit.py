@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from cutlass_ranker.generator import (
 STREAM_K = KernelConfig(128, 32, 128, 2, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K, "TNN")
 PINGPONG = KernelConfig(64, 128, 64, 1, 4, 5, Schedule.PINGPONG, Epilogue.NOSMEM, void_c=True)
 CANDIDATE = Candidate(STREAM_K, Launch(Raster.ALONG_M, 4, Decomposition.SPLIT_K, 8), swapped=True)
+EXTENDED = "CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED"
 
 needs_nvcc = pytest.mark.skipif(
     shutil.which("nvcc") is None or importlib.util.find_spec("cutlass_library") is None,
@@ -96,6 +98,29 @@ def test_unit_lists_every_kernel_once() -> None:
     assert "CR_ABI_VERSION, 2, kernels" in text
     # All launches of a Stream-K kernel are in one compiled kernel.
     assert text.count("cutlass_ranker::ParallelSplitKScheduler") == text.count("PersistentScheduler") == 1
+
+
+@pytest.mark.slow
+def test_every_tile_gets_a_wgmma_of_its_width(compile_on_host: Callable[..., Path]) -> None:
+    def wgmma_n(*flags: str) -> dict[int, int]:
+        program = compile_on_host("wgmma_n.cpp", "-O0", *flags)
+        printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+        pairs = (map(int, line.split()) for line in printed.splitlines())
+        return {tile_n: n for tile_n, n in pairs}
+
+    plain, extended = wgmma_n(), wgmma_n(f"-D{EXTENDED}")
+    for tile_n in range(16, 257, 16):
+        config = KernelConfig(64, tile_n, 64, 1, 1, 2, Schedule.WARPSPECIALIZED, Epilogue.NOSMEM)
+        defined = f"#define {EXTENDED}\n" in emit_source(config)
+        assert (extended if defined else plain)[tile_n] == tile_n
+        assert defined == (plain[tile_n] != tile_n), "larger headers for nothing"
+
+
+def test_extended_wgmma_shapes_are_enabled_before_cutlass_is_included() -> None:
+    odd = KernelConfig(128, 112, 64, 1, 1, 4, Schedule.PINGPONG, Epilogue.TMA)
+    for text in (emit_source(odd), emit_unit([PINGPONG, odd])):
+        assert text.index(f"#define {EXTENDED}\n") < text.index("#include")
+    assert EXTENDED not in emit_source(PINGPONG) and EXTENDED not in emit_unit([PINGPONG, STREAM_K])
 
 
 def test_invalid_kernels_are_not_emitted() -> None:

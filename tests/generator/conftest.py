@@ -34,7 +34,8 @@ def script() -> Callable[[str], ModuleType]:
 @pytest.fixture
 def compile_on_host(tmp_path: Path) -> Callable[..., Path]:
     """Compile a C++ file of this folder against CUTLASS with g++, so that its templates can be tried without a GPU."""
-    if shutil.which("g++") is None or shutil.which("nvcc") is None or importlib.util.find_spec("cutlass_library") is None:
+    tools_found = shutil.which("g++") and shutil.which("nvcc") and importlib.util.find_spec("cutlass_library")
+    if not tools_found:
         pytest.skip("needs g++, nvcc and the CUTLASS headers (extra gpu)")
     tools, here = find_toolchain(), Path(__file__).parent
     # nvcc's own headers let CUTLASS's code for newer GPUs pass.

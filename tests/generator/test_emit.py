@@ -105,8 +105,8 @@ def test_every_tile_gets_a_wgmma_of_its_width(compile_on_host: Callable[..., Pat
     def wgmma_n(*flags: str) -> dict[int, int]:
         program = compile_on_host("wgmma_n.cpp", "-O0", *flags)
         printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-        pairs = (map(int, line.split()) for line in printed.splitlines())
-        return {tile_n: n for tile_n, n in pairs}
+        numbers = map(int, printed.split())
+        return dict(zip(numbers, numbers, strict=True))
 
     plain, extended = wgmma_n(), wgmma_n(f"-D{EXTENDED}")
     for tile_n in range(16, 257, 16):

@@ -60,9 +60,9 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
     """Return a self-contained CUDA C++ program for one candidate.
 
     It needs only the CUTLASS 4.2 headers; the scheduler of ``SPLIT_K_PARALLEL`` is part of the text. It offers
-    ``gemm(m, n, k, A, B, D, workspace, workspace_bytes, stream)`` on device pointers in the caller's layout (operands
-    are exchanged inside if the candidate is swapped), and a ``main`` that runs the problem, checks it against a float32
-    reference on the device and prints the time.
+    ``gemm(m, n, k, A, B, D, workspace, workspace_bytes, stream, flags)`` on device pointers in the caller's layout
+    (operands are exchanged inside if the candidate is swapped), and a ``main`` that runs the problem, checks it against
+    a float32 reference on the device and prints the time.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
             f"arguments.scheduler.reduction_mode = cutlass::gemm::kernel::detail::ReductionMode::{reduction};",
         ]
         if launch.decomposition is Decomposition.SPLIT_K_PARALLEL:
-            scheduling.append("arguments.scheduler.parallel_reduction = true;")
+            scheduling += ["arguments.scheduler.parallel_reduction = true;", "arguments.scheduler.flags = flags;"]
             scheduler = _PARALLEL_SPLIT_K
             support = (templates / "split_k_parallel.h").read_text().replace("#pragma once\n", "") + "\n"
     template = Template((templates / "gemm.cu.in").read_text())

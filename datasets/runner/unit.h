@@ -45,6 +45,10 @@ struct Gemm {
       cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, Epilogue, Scheduler>;
 };
 
+// Flags of parallel split-K. They are zero between launches, of which one runs at a time.
+inline constexpr uint64_t kFlagBytes = 256 << 10;
+static __device__ uint32_t flags[kFlagBytes / sizeof(uint32_t)];
+
 template <class K>
 struct Entry {
   static constexpr bool kStreamK = std::is_same<typename K::TileSchedulerTag, StreamK>::value;
@@ -113,6 +117,9 @@ struct Entry {
     State* state = new (memory) State{};
     state->arguments = arguments(gemm, launch);
     if (!K::can_implement(state->arguments)) return CR_REFUSED;
+    if constexpr (kStreamK) {
+      if (launch->decomposition == 5 && !give_flags(state->arguments)) return CR_REFUSED;
+    }
     state->workspace = K::get_workspace_size(state->arguments) ? gemm->workspace : nullptr;
     state->params = K::to_underlying_arguments(state->arguments, state->workspace);
     state->grid = K::get_grid_shape(state->params);
@@ -122,7 +129,7 @@ struct Entry {
   static int32_t launch(void* memory, cudaStream_t stream) {
     State* state = static_cast<State*>(memory);
     if constexpr (kStreamK) {
-      // The barriers in the workspace must be zero before every launch, or the next one can wait forever.
+      // CUTLASS's barriers in the workspace must be zero before every launch, or the next one can wait forever.
       if (state->workspace != nullptr &&
           K::initialize_workspace(state->arguments, state->workspace, stream) != cutlass::Status::kSuccess) {
         cudaGetLastError();
@@ -153,6 +160,19 @@ struct Entry {
   }
 
  private:
+  // Has a launch use the unit's flags where they suffice; false if the device does not have them.
+  static bool give_flags(Arguments& args) {
+    uint64_t const with_flags = K::get_workspace_size(args);
+    void* address = nullptr;
+    if (cudaGetSymbolAddress(&address, flags) != cudaSuccess) {
+      cudaGetLastError();
+      return false;
+    }
+    args.scheduler.flags = static_cast<uint32_t*>(address);
+    if (with_flags - K::get_workspace_size(args) > kFlagBytes) args.scheduler.flags = nullptr;
+    return true;
+  }
+
   static void const* kernel() { return reinterpret_cast<void const*>(&cutlass::device_kernel<K>); }
 
   static cudaLaunchAttribute cluster_attribute() {

@@ -32,15 +32,18 @@ ENTRY: Final = """
 // What the checker calls: C = A * B on device pointers, asynchronous on `stream`. Arguments follow the definition.
 extern "C" __attribute__((visibility("default"))) void run(void const* a, void const* b, void* c, int m, int n, int k,
                                                            cudaStream_t stream) {
-  static void* workspace = nullptr;
-  static size_t capacity = 0;
-  size_t const needed = gemm_workspace_size(m, n, k);
-  if (needed > capacity) {
-    if (workspace != nullptr) cudaFree(workspace);
-    capacity = cudaMalloc(&workspace, needed) == cudaSuccess ? needed : 0;
-  }
+  static void *workspace = nullptr, *flags = nullptr;
+  static size_t workspace_bytes = 0, flag_bytes = 0;
+  auto const reserve = [stream](void*& memory, size_t& bytes, size_t needed) {
+    if (needed <= bytes) return;
+    if (memory != nullptr) cudaFree(memory);
+    bytes = cudaMalloc(&memory, needed) == cudaSuccess ? needed : 0;
+    cudaMemsetAsync(memory, 0, bytes, stream);
+  };
+  reserve(workspace, workspace_bytes, gemm_workspace_size(m, n, k));
+  reserve(flags, flag_bytes, gemm_flag_bytes(m, n, k));
   gemm(m, n, k, static_cast<Element const*>(a), static_cast<Element const*>(b), static_cast<Element*>(c), workspace,
-       capacity, stream);
+       workspace_bytes, stream, static_cast<uint32_t*>(flags));
 }
 """
 

@@ -5,7 +5,7 @@
 // sums without waiting, and raises a flag. The last slice waits for the flags, adds the slots in a fixed order and runs
 // the epilogue, so results are the same bits on every run. Where that are many bytes for one CTA, groups of slices are
 // added up by their own last slice first. A slice waits only for slices with smaller work indices, so launches cannot
-// deadlock where CUTLASS's own cannot.
+// deadlock where CUTLASS's own cannot. Who has seen a flag lowers it, so flags that were zero once need no memset again.
 //
 // Without `parallel_reduction` everything is as with cutlass::gemm::StreamKScheduler.
 #pragma once
@@ -52,6 +52,9 @@ class ParallelSplitK
 
   struct Arguments : Base::Arguments {
     bool parallel_reduction = false;  // only with DecompositionMode::SplitK
+    // Flags of the caller's, flag_bytes() of them: zero before the first launch, and every launch leaves them zero.
+    // Launches that may overlap need flags of their own. nullptr: in the workspace, zeroed before every launch.
+    uint32_t* flags = nullptr;
   };
 
   struct Params : Base::Params {
@@ -84,7 +87,7 @@ class ParallelSplitK
     return params.units_per_problem_ * uint64_t(params.divmod_splits_.divisor - 1);
   }
 
-  // Workspace: the slots, then one flag per slot and warpgroup.
+  // Workspace: the slots, then one flag per slot and warpgroup unless the caller gives flags.
   CUTLASS_HOST_DEVICE
   static size_t partial_bytes(Params const& params) { return slots(params) * kTileElements * sizeof(float); }
 
@@ -112,7 +115,8 @@ class ParallelSplitK
                                       epilogue_subtile, ktile_start_alignment_count);
     uint32_t const splits = params.divmod_splits_.divisor;
     params.fan_in = args.parallel_reduction && splits > 1 ? choose_fan_in(splits) : 0;
-    params.flags = reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(workspace) + partial_bytes(params));
+    auto* const in_workspace = reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(workspace) + partial_bytes(params));
+    params.flags = args.flags != nullptr ? args.flags : in_workspace;
     return params;
   }
 
@@ -127,7 +131,9 @@ class ParallelSplitK
                                    uint32_t epilogue_subtile = 1, uint32_t num_accumulator_mtxs = 1) {
     static_assert(sizeof(ElementAccumulator) == sizeof(float), "partial sums are float32");
     Params const params = described(args, problem_shape, hw_info);
-    if (params.fan_in != 0) return partial_bytes(params) + flag_bytes(params, mma_warp_groups);
+    if (params.fan_in != 0) {
+      return partial_bytes(params) + (args.flags != nullptr ? 0 : flag_bytes(params, mma_warp_groups));
+    }
     return Base::template get_workspace_size<ProblemShape, ElementAccumulator>(
         args, problem_shape, hw_info, mma_warp_groups, epilogue_subtile, num_accumulator_mtxs);
   }
@@ -145,6 +151,7 @@ class ParallelSplitK
           cuda_adapter);
     }
     if (workspace == nullptr) return cutlass::Status::kErrorWorkspaceNull;
+    if (args.flags != nullptr) return cutlass::Status::kSuccess;
     void* const flags = static_cast<uint8_t*>(workspace) + partial_bytes(params);
     return cutlass::zero_workspace(flags, flag_bytes(params, mma_warp_groups), stream, cuda_adapter);
   }
@@ -248,11 +255,13 @@ class ParallelSplitK
     asm volatile("fence.acq_rel.gpu;\n st.relaxed.gpu.global.u32 [%0], 1;\n" ::"l"(flag) : "memory");
   }
 
-  CUTLASS_DEVICE static void wait(uint32_t const* flag) {
+  // Waits for a flag and lowers it.
+  CUTLASS_DEVICE static void wait(uint32_t* flag) {
     uint32_t raised;
     do {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(raised) : "l"(flag) : "memory");
     } while (raised == 0);
+    asm volatile("st.relaxed.gpu.global.u32 [%0], 0;\n" ::"l"(flag) : "memory");
   }
 
   CUTLASS_DEVICE static void store(float* to, float const* from) {

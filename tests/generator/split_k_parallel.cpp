@@ -156,6 +156,11 @@ int main() {
   bool right = Scheduler::get_workspace_size<decltype(shape), float>(plain, shape, hardware, 2) == 2 * 32768 + 128;
   plain.parallel_reduction = true;
   right = right && Scheduler::can_implement(plain);
+  // Two tiles of three slots of 32 KiB and, unless the caller has them, a flag for each of two warpgroups.
+  right = right && Scheduler::get_workspace_size<decltype(shape), float>(plain, shape, hardware, 2) == 2 * 3 * 32768 + 128;
+  uint32_t flags[2 * 3 * 2];
+  plain.flags = flags;
+  right = right && Scheduler::get_workspace_size<decltype(shape), float>(plain, shape, hardware, 2) == 2 * 3 * 32768;
   plain.splits = 1;
   plain.decomposition_mode = Scheduler::DecompositionMode::StreamK;
   right = right && !Scheduler::can_implement(plain);

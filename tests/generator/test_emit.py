@@ -76,6 +76,7 @@ def test_source_of_parallel_split_k_carries_its_scheduler() -> None:
         "DecompositionMode::SplitK;",
         "ReductionMode::Deterministic;",
         "parallel_reduction = true;",
+        "scheduler.flags = flags;",
         "CollectiveEpilogue, cutlass_ranker::ParallelSplitKScheduler>",
         "struct TileSchedulerSelector<cutlass_ranker::ParallelSplitKScheduler",
     ):

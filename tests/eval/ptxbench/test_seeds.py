@@ -39,7 +39,10 @@ def test_a_stream_k_seed_asks_for_its_workspace() -> None:
     assert "arguments.scheduler.splits = 4;" in source
     entry = source[source.index('extern "C"') :]
     assert "gemm_workspace_size(m, n, k)" in entry
-    assert "cudaMalloc(&workspace, needed)" in entry
+    assert "reserve(workspace, workspace_bytes, gemm_workspace_size(m, n, k));" in entry
+    # Flags of parallel split-K are zeroed once, in the caller's stream, and then left zero by every launch.
+    assert "reserve(flags, flag_bytes, gemm_flag_bytes(m, n, k));" in entry
+    assert "cudaMemsetAsync(memory, 0, bytes, stream);" in entry
 
 
 def test_explanations_name_the_features(gemm: Gemm) -> None:

@@ -106,7 +106,8 @@ def decompose(terms: Terms) -> Work:
         # Each unit but a tile's last writes its partial sums; Stream-K units end inside a tile once each at most.
         partial[rows] = np.where(cut, np.minimum(sk_units, sk_tiles * (length - 1.0)), tiles * (count - 1.0))
         apart = parallel[rows]
-        counters = np.where(apart, tiles * (count - 1.0), np.where(count > 1.0, tiles, 0.0))
+        # Parallel split-K leaves its flags zero for the next launch.
+        counters = np.where((count > 1.0) & ~apart, tiles, 0.0)
         barriers[rows] = np.where(cut, sk_tiles, counters) * _BARRIER_BYTES
         turns = np.where(atomic[rows], np.minimum(count, 3.0), count)
         apart_steps, apart_tiles = _parallel_fixup(count, terms.tile_m[rows] * terms.tile_n[rows])

@@ -6,6 +6,7 @@ purpose ends as one line on standard error and exit status 2.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from dataclasses import replace
@@ -356,6 +357,8 @@ def _write(path: Path, text: str) -> None:
 
 def main() -> None:
     """Run the command line and exit: 0 on success, 2 on a refused request."""
+    # Imports and model files make many objects and no garbage: looking for it takes a sixth of a short command.
+    gc.set_threshold(100_000)
     try:
         status = app(standalone_mode=False)
     except _UsageError as error:

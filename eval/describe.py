@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..generator import Columns, Decomposition, Epilogue, Raster, Schedule, Scheduler
+from ..generator import SPLIT_K_DECOMPOSITIONS, Columns, Decomposition, Epilogue, Raster, Schedule, Scheduler
 from ..generator import columns as col
 
 
@@ -20,12 +20,9 @@ def describe(columns: Columns, row: int) -> str:
         words.append(_raster(value))
     if value["swizzle"] > 1:
         words.append(f"swizzle {value['swizzle']}")
-    if value["decomposition"] == Decomposition.SPLIT_K:
-        words.append(f"{value['splits']} splits")
-    elif value["decomposition"] == Decomposition.SPLIT_K_ATOMIC:
-        words.append(f"{value['splits']} atomic splits")
-    elif value["decomposition"] == Decomposition.SPLIT_K_PARALLEL:
-        words.append(f"{value['splits']} parallel splits")
+    if value["decomposition"] in SPLIT_K_DECOMPOSITIONS:
+        way = Decomposition(value["decomposition"]).name.lower().removeprefix("split_k").replace("_", " ")
+        words.append(f"{value['splits']}{way} splits")
     elif value["decomposition"] != Decomposition.HEURISTIC:
         words.append(_decomposition(value))
     if value["swapped"]:

@@ -19,6 +19,7 @@ _HEURISTIC: Final = int(Decomposition.HEURISTIC)
 _DATA_PARALLEL: Final = int(Decomposition.DATA_PARALLEL)
 _SPLIT_K_ATOMIC: Final = int(Decomposition.SPLIT_K_ATOMIC)
 _SPLIT_K_PARALLEL: Final = int(Decomposition.SPLIT_K_PARALLEL)
+_SPLIT_K_SEPARATE: Final = int(Decomposition.SPLIT_K_SEPARATE)
 
 SPLITS_K: Final = np.array([kind in SPLIT_K_DECOMPOSITIONS for kind in Decomposition])
 """True for the decompositions that cut K into slices, by code."""
@@ -54,6 +55,8 @@ class Work:
     """Partial sums are added in any order, not each after the one before."""
     parallel: BoolArray
     """Partial sums are stored apart, without waiting, and added at the end."""
+    separate: BoolArray
+    """They are added by a second kernel."""
     fixup_steps: FloatArray
     """L2 round trips in series that the partial sums of a tile take; 0 if no tile is split, 1 with Stream-K."""
     fixup_tiles: FloatArray
@@ -71,26 +74,27 @@ def decompose(terms: Terms) -> Work:
 
     The slices of a tile pass on one sum after the other, a round trip through L2 each. Added in any order, three are
     enough: the first slice's store, the adds of those between, and the last one's load. Parallel split-K:
-    :func:`_parallel_fixup`.
+    :func:`_parallel_fixup`. With a second kernel each slice stores a tile, then the SMs share the loads of all.
     """
     blocks, slots, k_tiles = terms.blocks, terms.slots, terms.k_tiles
     waves = np.ceil(blocks / slots)
     rows = np.flatnonzero(terms.stream_k)
     splits = np.ones_like(blocks)
-    stream, atomic, parallel = (np.zeros(blocks.shape, dtype=np.bool_) for _ in range(3))
+    stream, atomic, parallel, separate = (np.zeros(blocks.shape, dtype=np.bool_) for _ in range(4))
     stream_tiles, partial, barriers, steps, moved = (np.zeros_like(blocks) for _ in range(5))
     units, per_unit, critical = blocks.copy(), k_tiles.copy(), np.ceil(blocks / terms.active) * k_tiles
     if rows.size:
         mode, wanted = _requested(terms, rows)
         tiles, wave, length = blocks[rows], slots[rows], k_tiles[rows]
         sk_tiles, sk_units = _stream_work(tiles, wave, length, terms.cluster[rows], mode == _HEURISTIC)
-        atomic[rows], parallel[rows] = mode == _SPLIT_K_ATOMIC, mode == _SPLIT_K_PARALLEL
         split = SPLITS_K[mode]
         # With one unit count a multiple of the tiles, the heuristic turns Stream-K into plain split-K.
         ratio = sk_units / np.maximum(sk_tiles, 1.0)
         even = (mode == _HEURISTIC) & (sk_tiles < sk_units) & (ratio == np.floor(ratio)) & (sk_tiles > 0)
         asked = np.minimum(np.minimum(wanted, float(terms.hardware.sm_count)), length)
         count = np.where(split, asked, np.where(even, ratio, 1.0))
+        separate[rows] = (mode == _SPLIT_K_SEPARATE) & (count > 1.0)
+        atomic[rows], parallel[rows] = mode == _SPLIT_K_ATOMIC, (mode == _SPLIT_K_PARALLEL) | (mode == _SPLIT_K_SEPARATE)
         cut = (sk_units > 0) & (mode != _DATA_PARALLEL) & ~split & ~even
 
         sliced = np.ceil(length / count)
@@ -103,21 +107,26 @@ def decompose(terms: Terms) -> Work:
         waves[rows] = np.where(cut, np.ceil(whole) + 1.0, rounds)
         per_unit[rows] = np.where(cut, np.maximum(share, np.where(whole > 0, length, 0.0)), sliced)
         critical[rows] = np.where(cut, np.ceil(whole) * length + share, rounds * sliced)
-        # Each unit but a tile's last writes its partial sums; Stream-K units end inside a tile once each at most.
-        partial[rows] = np.where(cut, np.minimum(sk_units, sk_tiles * (length - 1.0)), tiles * (count - 1.0))
-        apart = parallel[rows]
+        # Each unit but a tile's last writes its partial sums; Stream-K units end inside a tile once each at most. For a
+        # second kernel the last one of each tile that is not padding writes its own too.
+        apart, second = parallel[rows], separate[rows]
+        real = terms.tiles_m[rows] * terms.tiles_n[rows] * count
+        stored = np.where(second, real, tiles * (count - 1.0))
+        partial[rows] = np.where(cut, np.minimum(sk_units, sk_tiles * (length - 1.0)), stored)
         # Parallel split-K leaves its flags zero for the next launch.
         counters = np.where((count > 1.0) & ~apart, tiles, 0.0)
         barriers[rows] = np.where(cut, sk_tiles, counters) * _BARRIER_BYTES
         turns = np.where(atomic[rows], np.minimum(count, 3.0), count)
         apart_steps, apart_tiles = _parallel_fixup(count, terms.tile_m[rows] * terms.tile_n[rows])
+        apart_steps = np.where(second, 2.0, apart_steps)
+        apart_tiles = np.where(second, 1.0 + real / float(terms.hardware.sm_count), apart_tiles)
         shared = partial[rows] > 0
         steps[rows] = np.where(shared, np.where(apart, apart_steps, turns), 0.0)
         moved[rows] = np.where(shared, np.where(apart, apart_tiles, turns), 0.0)
     return Work(
         splits=splits, stream=stream, stream_tiles=stream_tiles, units=units, waves=waves, k_tiles_per_unit=per_unit,
-        critical_k_tiles=critical, partial_tiles=partial, atomic=atomic, parallel=parallel, fixup_steps=steps,
-        fixup_tiles=moved, barrier_bytes=barriers,
+        critical_k_tiles=critical, partial_tiles=partial, atomic=atomic, parallel=parallel, separate=separate,
+        fixup_steps=steps, fixup_tiles=moved, barrier_bytes=barriers,
     )  # fmt: skip
 
 

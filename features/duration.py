@@ -16,6 +16,8 @@ LAUNCH: Final = 2.5e-6
 """Seconds of every kernel: launch, descriptor fetch, drain."""
 MEMSET: Final = 2.0e-6
 """Seconds that zeroing the workspace adds in front of a Stream-K kernel."""
+REDUCTION: Final = 1.5e-6
+"""Seconds that the launch of a second kernel adds, which waits for the first one's end; assumed."""
 L2_BYTES_PER_CLOCK: Final = 56.0
 """Bytes per clock and SM that L2 sustains with all SMs reading tiles that their neighbours read too."""
 ATOMIC_BYTES_PER_CLOCK: Final = 16.0
@@ -27,7 +29,7 @@ FEATURES: Final = (
     Feature("log2_sm_time", "s", "time", f"busiest SM: waves of mainloops, fills and epilogues; {OWN}"),
     Feature("log2_dram_time", "s", "time", f"estimated DRAM traffic / bandwidth; {OWN}"),
     Feature("log2_l2_time", "s", "time", f"operands, partial sums at {L2_BYTES_PER_CLOCK:.0f} B/clock and SM; {OWN}"),
-    Feature("log2_time", "s", "time", f"longest of the three, plus launch, first load, partial sums and memset; {OWN}"),
+    Feature("log2_time", "s", "time", f"longest of the three, plus launches, first load, partial sums and memset; {OWN}"),
     Feature("log2_over_roofline", "ratio", "time", f"estimated time / roofline time of the problem; {OWN}"),
 )  # fmt: skip
 
@@ -60,7 +62,7 @@ def compute(terms: Terms, work: Work, traffic: Traffic, pace: Pace) -> dict[str,
     waiting = work.fixup_steps * pace.latency + 2.0 * pace.epilogue + atomic_time + read_time
     fixup = np.where(work.partial_tiles > 0, waiting, 0.0)
     total = np.maximum(np.maximum(sm_time, dram_time), l2_time)
-    total += pace.latency + fixup + LAUNCH + MEMSET * (work.barrier_bytes > 0)
+    total += pace.latency + fixup + LAUNCH + MEMSET * (work.barrier_bytes > 0) + REDUCTION * work.separate
     roofline = max(problem.flops / hardware.peak(problem.dtype.name), problem.min_bytes / hardware.dram_bandwidth)
     return {
         "log2_sm_time": sm_time,

@@ -30,6 +30,7 @@ FEATURES: Final = (
     Feature("log2_effective_splits", "slices", "work", f"CTAs per tile along K after CUTLASS's clamping; {SCHEDULER}"),
     Feature("atomic_reduction", "0/1", "work", f"partial sums of split-K are added in any order; {SCHEDULER}"),
     Feature("parallel_reduction", "0/1", "work", f"partial sums of split-K are stored apart and added last; {OWN}"),
+    Feature("separate_reduction", "0/1", "work", f"a second kernel adds the partial sums of split-K; {OWN}"),
     Feature(
         "fixup_steps", "steps", "work",
         f"L2 round trips in series of a tile's partial sums, at most {_MOST_STEPS:.0f}; {OWN}",
@@ -94,6 +95,7 @@ def compute(terms: Terms, work: Work) -> dict[str, Value]:
         "log2_effective_splits": work.splits,
         "atomic_reduction": columns.get("decomposition", np.zeros(1)) == Decomposition.SPLIT_K_ATOMIC,
         "parallel_reduction": work.parallel,
+        "separate_reduction": work.separate,
         "fixup_steps": np.minimum(work.fixup_steps, _MOST_STEPS),
         "log2_fixup_bytes": (1.0 + work.fixup_tiles) * terms.tile_m * terms.tile_n * 4.0,
         "efficiency_m": efficiency_m,

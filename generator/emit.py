@@ -22,11 +22,22 @@ _SCHEDULERS: Final = {
     Scheduler.STREAM_K: "cutlass::gemm::StreamKScheduler",
 }
 _PARALLEL_SPLIT_K: Final = "cutlass_ranker::ParallelSplitKScheduler"
-"""Stream-K scheduler of ``split_k_parallel.h``, which also knows ``SPLIT_K_PARALLEL``."""
+"""Stream-K scheduler of ``split_k_parallel.h``, which also knows the decompositions of ``_OWN_HEADERS``."""
+_OWN_HEADERS: Final = {
+    Decomposition.SPLIT_K_PARALLEL: ("split_k_parallel.h",),
+    Decomposition.SPLIT_K_SEPARATE: ("split_k_parallel.h", "split_k_reduction.h"),
+}
+_OWN_INCLUDE: Final = '#include "split_k_parallel.h"\n'
 _EXTENDED_MMA_SHAPES: Final = "#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED\n"
 _USUAL_MMA_N: Final = (8, 16, 32, 64, 96, 128, 192, 256)
 """tile_n for which CUTLASS 4.2 takes a WGMMA of N = tile_n without ``_EXTENDED_MMA_SHAPES``; a tile of any other width
 would be built from WGMMAs of N = 8, 16 or 32, at up to twice the time (``cute/arch/mma_sm90.hpp``)."""
+_REDUCTION: Final = """
+  if (status == cutlass::Status::kSuccess &&
+      cutlass_ranker::launch_reduction<GemmKernel>(arguments, kernel.params().scheduler, stream) != cudaSuccess) {
+    status = cutlass::Status::kErrorInternal;
+  }"""
+"""The launch of the second kernel of ``SPLIT_K_SEPARATE``."""
 _RASTERS: Final = {Raster.HEURISTIC: "Heuristic", Raster.ALONG_M: "AlongM", Raster.ALONG_N: "AlongN"}
 _DECOMPOSITIONS: Final = {
     Decomposition.HEURISTIC: "Heuristic",
@@ -35,6 +46,7 @@ _DECOMPOSITIONS: Final = {
     Decomposition.STREAM_K: "StreamK",
     Decomposition.SPLIT_K_ATOMIC: "SplitK",
     Decomposition.SPLIT_K_PARALLEL: "SplitK",
+    Decomposition.SPLIT_K_SEPARATE: "SplitK",
 }
 
 
@@ -59,7 +71,7 @@ def _require_valid(config: KernelConfig) -> None:
 def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = None) -> str:
     """Return a self-contained CUDA C++ program for one candidate.
 
-    It needs only the CUTLASS 4.2 headers; the scheduler of ``SPLIT_K_PARALLEL`` is part of the text. It offers
+    It needs only the CUTLASS 4.2 headers; what else parallel split-K takes is part of the text. It offers
     ``gemm(m, n, k, A, B, D, workspace, workspace_bytes, stream, flags)`` on device pointers in the caller's layout
     (operands are exchanged inside if the candidate is swapped), and a ``main`` that runs the problem, checks it against
     a float32 reference on the device and prints the time.
@@ -86,21 +98,25 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
         f"arguments.scheduler.max_swizzle_size = {launch.swizzle};",
         f"arguments.scheduler.raster_order = {raster};",
     ]
-    scheduler, support = _SCHEDULERS[config.scheduler], ""
+    scheduler, support, reduction = _SCHEDULERS[config.scheduler], "", ""
     templates = files(__package__) / "templates"
     if config.scheduler is Scheduler.STREAM_K:
         mode = _DECOMPOSITIONS[launch.decomposition]
-        reduction = "Deterministic" if launch.deterministic else "Nondeterministic"
+        order = "Deterministic" if launch.deterministic else "Nondeterministic"
         scheduling += [
             f"arguments.scheduler.splits = {launch.splits};",
             "arguments.scheduler.decomposition_mode =",
             f"    cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::DecompositionMode::{mode};",
-            f"arguments.scheduler.reduction_mode = cutlass::gemm::kernel::detail::ReductionMode::{reduction};",
+            f"arguments.scheduler.reduction_mode = cutlass::gemm::kernel::detail::ReductionMode::{order};",
         ]
-        if launch.decomposition is Decomposition.SPLIT_K_PARALLEL:
+        if launch.decomposition in _OWN_HEADERS:
             scheduling += ["arguments.scheduler.parallel_reduction = true;", "arguments.scheduler.flags = flags;"]
             scheduler = _PARALLEL_SPLIT_K
-            support = (templates / "split_k_parallel.h").read_text().replace("#pragma once\n", "") + "\n"
+            texts = [(templates / name).read_text() for name in _OWN_HEADERS[launch.decomposition]]
+            support = "\n".join(texts).replace("#pragma once\n", "").replace(_OWN_INCLUDE, "") + "\n"
+        if launch.decomposition is Decomposition.SPLIT_K_SEPARATE:
+            scheduling.append("arguments.scheduler.separate_reduction = true;")
+            reduction = _REDUCTION
     template = Template((templates / "gemm.cu.in").read_text())
     return template.substitute(
         name=config.name,
@@ -113,7 +129,7 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
         cluster=f"cute::Shape<cute::_{config.cluster_m}, cute::_{config.cluster_n}, cute::_1>",
         stages=config.stages,
         schedule=_SCHEDULES[config.schedule], epilogue=_epilogue(config), scheduler=scheduler,
-        support=support,
+        support=support, reduction=reduction,
         scheduling="\n  ".join(scheduling),
         m=m, n=n, k=k,
     )  # fmt: skip

@@ -23,6 +23,7 @@ from .rules import (
 )
 from .types import (
     FAMILIES,
+    SPLIT_K_DECOMPOSITIONS,
     SWIZZLES,
     Decomposition,
     DType,
@@ -59,7 +60,7 @@ SPLITS: Final = (2, 4, 8, 16)
 ATOMIC_SPLITS: Final = (4, 8, 16, 24, 32, 48, 64)
 """The same where slices add theirs in any order; two slices have nothing to add in between."""
 PARALLEL_SPLITS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""The same where slices store theirs apart and the last one adds them."""
+"""The same where slices store theirs apart and the last one, or a second kernel, adds them."""
 SPLIT_TILES: Final = 88
 """Most output tiles with which splitting K is worth a look: two thirds of a 132-SM GPU."""
 SPLIT_UNITS: Final = 264
@@ -178,6 +179,7 @@ def _splits(deterministic: bool) -> list[Launch]:
     proposed: list[tuple[Decomposition, tuple[int, ...]]] = [
         (Decomposition.SPLIT_K, SPLITS),
         (Decomposition.SPLIT_K_PARALLEL, PARALLEL_SPLITS),
+        (Decomposition.SPLIT_K_SEPARATE, PARALLEL_SPLITS),
     ]
     if not deterministic:
         proposed.append((Decomposition.SPLIT_K_ATOMIC, ATOMIC_SPLITS))
@@ -224,8 +226,8 @@ def enumerate_launches(
     """List every distinct launch of each kernel on a problem.
 
     Raster orders and swizzles that CUTLASS reduces to the same schedule count once. Stream-K kernels get CUTLASS's four
-    reproducible decompositions, split-K in 2, 4, 8 and 16 slices as far as each slice keeps two k-tiles, and parallel
-    split-K where it is worth a look (:func:`splits_worth_a_look`). The first launch of a kernel is the default one.
+    reproducible decompositions, split-K in 2, 4, 8 and 16 slices as far as each slice keeps two k-tiles, and the other
+    ways of split-K where they are worth a look (:func:`splits_worth_a_look`). The first launch of a kernel is the default one.
 
     Parameters
     ----------
@@ -260,7 +262,7 @@ def enumerate_launches(
     for launch in [*whole, *_splits(deterministic)] if stream_k.any() else []:
         chosen = np.flatnonzero(stream_k & (k_tiles >= 2 * launch.splits))
         part = with_launch(take(configs, chosen), launch, swapped[chosen])
-        if launch.decomposition in (Decomposition.SPLIT_K_ATOMIC, Decomposition.SPLIT_K_PARALLEL):
+        if launch.decomposition in SPLIT_K_DECOMPOSITIONS[1:]:
             kept = splits_worth_a_look(part, problem)
             part, chosen = take(part, kept), chosen[kept]
         parts.append(part)

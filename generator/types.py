@@ -55,12 +55,15 @@ class Decomposition(IntEnum):
     SPLIT_K_PARALLEL = 5
     """Split-K whose slices store their partial sums apart, without waiting; the last slice adds them in a fixed order
     (``templates/split_k_parallel.h``): results are reproducible and slices do not queue up."""
+    SPLIT_K_SEPARATE = 6
+    """The same, but a second kernel adds the partial sums on all SMs (``templates/split_k_reduction.h``)."""
 
 
 SPLIT_K_DECOMPOSITIONS: Final = (
     Decomposition.SPLIT_K,
     Decomposition.SPLIT_K_ATOMIC,
     Decomposition.SPLIT_K_PARALLEL,
+    Decomposition.SPLIT_K_SEPARATE,
 )
 """Decompositions that cut K into ``splits`` slices."""
 

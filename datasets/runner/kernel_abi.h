@@ -12,7 +12,7 @@ extern "C" {
 enum { CR_ABI_VERSION = 1 };
 
 // Decompositions that a launch can ask for.
-enum { CR_DECOMPOSITIONS = 6 };
+enum { CR_DECOMPOSITIONS = 7 };
 
 // Outcome of preparing or launching one candidate. Numbers are stored in measurement rows.
 enum CrStatus { CR_OK = 0, CR_REFUSED = 1, CR_LAUNCH_FAILED = 2 };
@@ -31,7 +31,8 @@ struct CrGemm {
 
 // Choices made at run time. raster: 0 heuristic, 1 along M, 2 along N. swizzle: 1, 2, 4, 8.
 // decomposition (Stream-K kernels only): 0 heuristic, 1 data parallel, 2 split-K, 3 Stream-K, 4 split-K whose partial
-// sums are added in any order, 5 split-K whose slices store their partial sums apart and do not queue up. splits >= 1.
+// sums are added in any order, 5 split-K whose slices store their partial sums apart and do not queue up, 6 the same with
+// a second kernel that adds them. splits >= 1.
 struct CrLaunch {
   int32_t raster, swizzle, decomposition, splits;
 };

@@ -12,7 +12,7 @@
 #include "cutlass/util/packed_stride.hpp"
 
 #include "kernel_abi.h"
-#include "split_k_parallel.h"
+#include "split_k_reduction.h"
 
 namespace sm90 {
 
@@ -93,7 +93,8 @@ struct Entry {
     if constexpr (kStreamK) {
       using Mode = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::DecompositionMode;
       using Reduction = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::ReductionMode;
-      bool const any_order = launch->decomposition == 4, parallel = launch->decomposition == 5;
+      bool const any_order = launch->decomposition == 4, separate = launch->decomposition == 6;
+      bool const parallel = launch->decomposition == 5 || separate;
       bool const split = launch->decomposition == 2 || any_order || parallel;
       args.scheduler.splits = launch->splits;
       args.scheduler.decomposition_mode = launch->decomposition == 1   ? Mode::DataParallel
@@ -102,6 +103,7 @@ struct Entry {
                                                                        : Mode::Heuristic;
       args.scheduler.reduction_mode = any_order ? Reduction::Nondeterministic : Reduction::Deterministic;
       args.scheduler.parallel_reduction = parallel;
+      args.scheduler.separate_reduction = separate;
     }
     return args;
   }
@@ -148,6 +150,12 @@ struct Entry {
     if (cudaLaunchKernelExC(&config, kernel(), parameters) != cudaSuccess) {
       cudaGetLastError();
       return CR_LAUNCH_FAILED;
+    }
+    if constexpr (kStreamK) {
+      if (cutlass_ranker::launch_reduction<K>(state->arguments, state->params.scheduler, stream) != cudaSuccess) {
+        cudaGetLastError();
+        return CR_LAUNCH_FAILED;
+      }
     }
     return CR_OK;
   }

@@ -7,6 +7,10 @@
 // added up by their own last slice first. A slice waits only for slices with smaller work indices, so launches cannot
 // deadlock where CUTLASS's own cannot. Who has seen a flag lowers it, so flags that were zero once need no memset again.
 //
+// With `separate_reduction` the last slice stores its partial sums too and there are no flags: a second kernel,
+// launch_reduction() of split_k_reduction.h, adds the slots on all SMs and writes D. It costs a launch and spares one CTA
+// the adding.
+//
 // Without `parallel_reduction` everything is as with cutlass::gemm::StreamKScheduler.
 #pragma once
 #include <cstddef>
@@ -52,6 +56,7 @@ class ParallelSplitK
 
   struct Arguments : Base::Arguments {
     bool parallel_reduction = false;  // only with DecompositionMode::SplitK
+    bool separate_reduction = false;  // only with parallel_reduction; launch_reduction() has to follow
     // Flags of the caller's, flag_bytes() of them: zero before the first launch, and every launch leaves them zero.
     // Launches that may overlap need flags of their own. nullptr: in the workspace, zeroed before every launch.
     uint32_t* flags = nullptr;
@@ -60,6 +65,8 @@ class ParallelSplitK
   struct Params : Base::Params {
     uint32_t fan_in = 0;  // of combine_slices; 0: CUTLASS's own reduction
     uint32_t* flags = nullptr;
+    bool separate = false;  // launch_reduction() adds the slots
+    uint32_t tiles_m = 0, tiles_n = 0;
   };
 
   static constexpr uint32_t kThreads = cutlass::NumThreadsPerWarpGroup;
@@ -84,7 +91,8 @@ class ParallelSplitK
 
   CUTLASS_HOST_DEVICE
   static uint64_t slots(Params const& params) {
-    return params.units_per_problem_ * uint64_t(params.divmod_splits_.divisor - 1);
+    uint64_t const splits = params.divmod_splits_.divisor;
+    return params.separate ? uint64_t(params.tiles_m) * params.tiles_n * splits : params.units_per_problem_ * (splits - 1);
   }
 
   // Workspace: the slots, then one flag per slot and warpgroup unless the caller gives flags.
@@ -92,7 +100,7 @@ class ParallelSplitK
   static size_t partial_bytes(Params const& params) { return slots(params) * kTileElements * sizeof(float); }
 
   static size_t flag_bytes(Params const& params, uint32_t warpgroups) {
-    return cutlass::round_nearest(slots(params) * warpgroups * sizeof(uint32_t), size_t{128});
+    return params.separate ? 0 : cutlass::round_nearest(slots(params) * warpgroups * sizeof(uint32_t), size_t{128});
   }
 
   // Which slice of its tile a piece of work is: the first `big_units_` slices have one k-tile more than the others.
@@ -115,6 +123,9 @@ class ParallelSplitK
                                       epilogue_subtile, ktile_start_alignment_count);
     uint32_t const splits = params.divmod_splits_.divisor;
     params.fan_in = args.parallel_reduction && splits > 1 ? choose_fan_in(splits) : 0;
+    params.separate = args.separate_reduction && params.fan_in != 0;
+    params.tiles_m = cute::ceil_div(int(cute::get<0>(problem_shape)), int(cute::size<0>(tile_shape)));
+    params.tiles_n = cute::ceil_div(int(cute::get<1>(problem_shape)), int(cute::size<1>(tile_shape)));
     auto* const in_workspace = reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(workspace) + partial_bytes(params));
     params.flags = args.flags != nullptr ? args.flags : in_workspace;
     return params;
@@ -122,7 +133,8 @@ class ParallelSplitK
 
   static bool can_implement(Arguments const& args) {
     bool const split = args.decomposition_mode == Base::DecompositionMode::SplitK;
-    return Base::can_implement(args) && (split || !args.parallel_reduction);
+    return Base::can_implement(args) && (split || !args.parallel_reduction) &&
+           (args.parallel_reduction || !args.separate_reduction);
   }
 
   template <class ProblemShape, class ElementAccumulator>
@@ -151,9 +163,14 @@ class ParallelSplitK
           cuda_adapter);
     }
     if (workspace == nullptr) return cutlass::Status::kErrorWorkspaceNull;
-    if (args.flags != nullptr) return cutlass::Status::kSuccess;
+    if (args.flags != nullptr || params.separate) return cutlass::Status::kSuccess;
     void* const flags = static_cast<uint8_t*>(workspace) + partial_bytes(params);
     return cutlass::zero_workspace(flags, flag_bytes(params, mma_warp_groups), stream, cuda_adapter);
+  }
+
+  CUTLASS_HOST_DEVICE
+  static bool compute_epilogue(WorkTileInfo const& work, Params const& params) {
+    return !params.separate && Base::compute_epilogue(work, params);
   }
 
   template <class Fragment>
@@ -172,10 +189,23 @@ class ParallelSplitK
     // Unknown from here on, so that the compiler does not work out what follows ahead of the mainloop, whose registers
     // it would take.
     asm volatile("" : "+r"(thread), "+r"(splits), "+l"(workspace));
-    uint64_t const first_slot = Base::output_tile_index(params, work) * (splits - 1);
     // A warpgroup has its part of each slot to itself, 16 bytes of each of its threads side by side.
-    float* const slots_base = workspace + first_slot * kTileElements +
-                              uint64_t(warpgroup) * (kAccumulators * kThreads) + 4 * thread;
+    uint32_t const place = warpgroup * (kAccumulators * kThreads) + 4 * thread;
+    auto const publish = [&](uint64_t slot) {
+      float* const to = workspace + slot * kTileElements + place;
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kAccumulators; i += 4) store(to + i * kThreads, sums + i);
+    };
+    if (params.separate) {
+      // The reduction may be launched while this kernel still runs; it waits for its end.
+      asm volatile("griddepcontrol.launch_dependents;\n");
+      if (uint32_t(work.M_idx) >= params.tiles_m || uint32_t(work.N_idx) >= params.tiles_n) return;  // padding
+      uint64_t const tile = uint64_t(work.M_idx) * params.tiles_n + work.N_idx;
+      publish(tile * splits + slice_index(params, work));
+      return;
+    }
+    uint64_t const first_slot = Base::output_tile_index(params, work) * (splits - 1);
+    float* const slots_base = workspace + first_slot * kTileElements + place;
     uint32_t* const flags = params.flags + first_slot * warpgroups + warpgroup;
     uint32_t const slice = slice_index(params, work);
     combine_slices(
@@ -187,9 +217,7 @@ class ParallelSplitK
                              count);
         },
         [&] {
-          float* const slot = slots_base + uint64_t(slice) * kTileElements;
-          CUTLASS_PRAGMA_UNROLL
-          for (int i = 0; i < kAccumulators; i += 4) store(slot + i * kThreads, sums + i);
+          publish(first_slot + slice);
           synchronise(warpgroup);
           if (thread == 0) mark(flags + slice * warpgroups);
         });

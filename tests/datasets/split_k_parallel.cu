@@ -1,4 +1,5 @@
-// Runs parallel split-K (and CUTLASS's own between) on one workspace that is never cleared, and checks every result.
+// Runs parallel split-K with one kernel and with two (and CUTLASS's own between) on one workspace that is never cleared,
+// and checks every result.
 // Prints what is wrong and ends with status 1; with 0 and a summary if all is right.
 #include <cmath>
 #include <cstdio>
@@ -19,6 +20,7 @@ using sm90::StreamK;
 
 struct Small : Gemm<Bf16, Bf16, Row, Col, Row, 128, 32, 64, 1, 1, 6, Cooperative, sm90::EpiNoSmem, StreamK>::Kernel {};
 struct Cluster : Gemm<Bf16, Bf16, Row, Col, Row, 128, 128, 64, 2, 1, 4, Cooperative, sm90::EpiTmaCooperative, StreamK>::Kernel {};
+struct ColumnMajor : Gemm<Bf16, Bf16, Row, Col, Col, 256, 48, 64, 1, 2, 5, Cooperative, sm90::EpiNoSmem, StreamK>::Kernel {};
 struct Large : Gemm<Bf16, void, Row, Col, Row, 128, 256, 64, 1, 1, 3, Cooperative, sm90::EpiNoSmem, StreamK>::Kernel {};
 
 #define CHECK(call)                                                                        \
@@ -61,8 +63,13 @@ T* allocate(size_t count) {
 }  // namespace
 
 int main() {
-  CrKernel const kernels[] = {sm90::entry<Small>("128x32"), sm90::entry<Cluster>("128x128 2x1"),
-                              sm90::entry<Large>("128x256")};
+  struct {
+    CrKernel kernel;
+    bool column_major;  // D
+  } const kernels[] = {{sm90::entry<Small>("128x32"), false},
+                       {sm90::entry<Cluster>("128x128 2x1"), false},
+                       {sm90::entry<ColumnMajor>("256x48 1x2, D column-major"), true},
+                       {sm90::entry<Large>("128x256"), false}};
   // Aligned; ragged in every dimension; more work units than CTAs; one tile of a long K.
   int const shapes[][3] = {{256, 256, 8192}, {200, 136, 4104}, {1032, 1544, 2056}, {64, 32, 16384}};
   size_t const most = size_t(2) << 20, workspace_bytes = size_t(1) << 30;
@@ -86,11 +93,11 @@ int main() {
       std::vector<double> expected(size_d);
       CHECK(cudaMemcpyAsync(expected.data(), reference, size_d * sizeof(double), cudaMemcpyDeviceToHost, stream));
       CHECK(cudaStreamSynchronize(stream));
-      for (CrKernel const& kernel : kernels) {
+      for (auto const& [kernel, column_major] : kernels) {
         CrGemm const gemm{m, n, k, a, b, d, workspace, device, sm_count};
         void* const state = std::aligned_alloc(128, (kernel.state_bytes + 127) / 128 * 128);
         for (int splits : {2, 3, 4, 5, 6, 7, 8, 12, 16}) {
-          for (int decomposition : {5, 2}) {
+          for (int decomposition : {5, 6, 2}) {
             CrLaunch const launch{0, 1, decomposition, splits};
             if (kernel.workspace_bytes(&gemm, &launch) > workspace_bytes ||
                 kernel.prepare(&gemm, &launch, state) != CR_OK) {
@@ -114,9 +121,10 @@ int main() {
               size_t wrong = 0, different = 0;
               for (size_t i = 0; i < size_d; ++i) {
                 float const value = float(Bf16::bitcast(out[i]));
+                double const right_value = expected[column_major ? i % m * n + i / m : i];
                 // bfloat16 keeps 8 bits; besides, tensor cores cut off where they add.
-                double const tolerance = std::abs(expected[i]) / 256 + 1e-2;
-                bool const right = whole ? value == float(Bf16(float(expected[i]))) : std::abs(value - expected[i]) <= tolerance;
+                double const tolerance = std::abs(right_value) / 256 + 1e-2;
+                bool const right = whole ? value == float(Bf16(float(right_value))) : std::abs(value - right_value) <= tolerance;
                 wrong += !right;
                 different += repeat > 0 && out[i] != first[i];
               }

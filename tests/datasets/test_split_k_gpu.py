@@ -43,12 +43,13 @@ def run(source: Path, folder: Path, *arguments: str) -> str:
 
 
 def test_results_are_right_and_the_same_every_time(tmp_path: Path) -> None:
-    # 2 kinds of operands x 4 problems x 3 kernels x 9 splits x 2 decompositions x (1 + 11 + 21) launches.
-    assert run(Path(__file__).parent / "split_k_parallel.cu", tmp_path) == "14256 launches, 0 failures\n"
+    # 2 kinds of operands x 4 problems x 4 kernels x 9 splits x 3 decompositions x (1 + 11 + 21) launches.
+    assert run(Path(__file__).parent / "split_k_parallel.cu", tmp_path) == "28512 launches, 0 failures\n"
 
 
-def test_an_emitted_program_is_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("decomposition", [Decomposition.SPLIT_K_PARALLEL, Decomposition.SPLIT_K_SEPARATE])
+def test_an_emitted_program_is_right(decomposition: Decomposition, tmp_path: Path) -> None:
     config = KernelConfig(128, 64, 64, 1, 1, 6, Schedule.COOPERATIVE, Epilogue.NOSMEM, Scheduler.STREAM_K)
-    launch = Launch(decomposition=Decomposition.SPLIT_K_PARALLEL, splits=16)
+    launch = Launch(decomposition=decomposition, splits=16)
     (tmp_path / "gemm.cu").write_text(emit_source(Candidate(config, launch), Problem(256, 256, 8192)))
     assert "0 wrong elements" in run(tmp_path / "gemm.cu", tmp_path)

@@ -192,7 +192,12 @@ def build(
 def _make_unit(configs: list[KernelConfig], tools: Toolchain) -> _Unit:
     source = emit_unit(configs)
     runner, templates = files(__package__) / "runner", files(generator) / "templates"
-    headers = (runner / "unit.h", runner / "kernel_abi.h", *sorted(templates.glob("*.h")))
+    headers = (
+        runner / "unit.h",
+        runner / "kernel_abi.h",
+        templates / "split_k_parallel.h",
+        templates / "split_k_reduction.h",
+    )
     parts = [source, *(header.read_text() for header in headers), *FLAGS]
     parts += [tools.nvcc_version, tools.cutlass_version]
     return _Unit(configs, source, hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16])

@@ -171,13 +171,22 @@ def mode_study(tables: Tables, seed: int = 0) -> list[Agreement]:
 
 
 def repeatability(tables: Tables, seed: int = 0) -> list[Agreement]:
-    """Compare each repeat campaign with the main campaigns before it; parameters as in :func:`mode_study`."""
+    """Compare each repeat campaign with the main campaigns before it; parameters as in :func:`mode_study`.
+
+    Repeat campaigns of the same problems are also compared together: a candidate that several of them retook has the
+    median of its times, as the main campaigns' candidates have.
+    """
     repeats = tables.campaigns[tables.campaigns["purpose"] == "repeat"].sort_values("campaign_id")
-    result = []
-    for name in repeats["name"]:
-        mine = repeats[repeats["name"] == name]
-        result.append(compare(_earlier(tables, mine), campaign_groups(tables, mine), (MAIN, str(name)), seed))
-    return result
+    rows = tables.measurements
+    problems = (
+        rows[rows["campaign_id"].isin(repeats["campaign_id"])].groupby("campaign_id")["problem_id"].agg(frozenset)
+    )
+    together = repeats.groupby(repeats["campaign_id"].map(problems), sort=False)
+    sets = [repeats.iloc[[i]] for i in range(len(repeats))] + [mine for _, mine in together if len(mine) > 1]
+    return [
+        compare(_earlier(tables, mine), campaign_groups(tables, mine), (MAIN, ", ".join(mine["name"])), seed)
+        for mine in sets
+    ]
 
 
 def timer_bands(tables: Tables) -> list[TimerBand]:

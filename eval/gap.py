@@ -34,9 +34,10 @@ class ProblemGap:
     failed: int
     """Those of them without a time."""
     catalogue_us: float
-    """Fastest candidate of the catalogue, µs, as measured in the same campaign."""
+    """Fastest candidate of the catalogue, µs, in the campaign of ``best_us``."""
     best_us: float
-    """Fastest candidate of the sampled kernels, µs; NaN if none ran."""
+    """Candidate of the sampled kernels that comes closest to the catalogue's best, or is ahead of it most, µs; NaN if
+    none ran."""
     gain: float
     """catalogue_us / best_us − 1: above 0, the best sampled kernel is faster by this fraction."""
     faster: dict[str, int]
@@ -96,9 +97,9 @@ def catalogue_gap(tables: Tables) -> list[ProblemGap]:
     """Compare the catalogue with a uniform sample of the kernels that it lacks, on each problem of the gap campaigns.
 
     Both sides were measured in the same campaign: the sampled kernels, and the catalogue's best known candidates
-    beside them. A kernel is of the catalogue if a main campaign that started earlier had it, else it was drawn. Each
-    kernel counts with its fastest candidate (its retake where there is one); one that failed is a draw that is not
-    faster.
+    beside them. A kernel is of the catalogue if a main campaign that started earlier had it, else it was drawn. Draws
+    of several gap campaigns count together, each against the catalogue's best of its own campaign. Each kernel counts
+    with its fastest candidate (its retake where there is one); one that failed is a draw that is not faster.
 
     The statement: had more than ``share_at_most`` of the kernels outside the catalogue been faster than its best by the
     margin, so few hits among that many draws would have had a probability under 5%. It bounds how many faster kernels
@@ -114,40 +115,37 @@ def catalogue_gap(tables: Tables) -> list[ProblemGap]:
     list
         In order of problem_id; empty if there is no gap campaign with candidates of the catalogue beside the sample.
     """
-    campaigns = tables.campaigns
-    gaps = campaigns[campaigns["purpose"] == "gap"]
-    if gaps.empty:
+    gaps = tables.campaigns[tables.campaigns["purpose"] == "gap"]
+    draws = [
+        _draws(tables, campaign_id, started)
+        for campaign_id, started in zip(gaps["campaign_id"], gaps["started"], strict=True)
+    ]
+    if not draws:
         return []
-    main = campaigns[(campaigns["purpose"] == "main") & (campaigns["started"] <= gaps["started"].min())]
-    measured = tables.measurements
-    catalogue = measured.loc[measured["campaign_id"].isin(main["campaign_id"]), "kernel_id"].unique()
-    rows = measured[measured["campaign_id"].isin(gaps["campaign_id"])]
-    timed = rows["status"].isin(TIMED)
-    rows = rows.assign(best_us=best_time(rows).where(timed), known=rows["kernel_id"].isin(catalogue))
     described = tables.problems.set_index("problem_id")
     names = tables.kernels.set_index("kernel_id")["name"]
-    found = []
-    for problem_id, members in rows.groupby("problem_id"):
-        kernels = members.groupby(["known", "kernel_id"])["best_us"].min()
-        known, drawn = (_side(kernels, side) for side in (True, False))
-        if known.notna().any() and len(drawn):
-            found.append(_problem_gap(problem_id, described.loc[problem_id], float(known.min()), drawn, names))
-    return found
+    by_problem = pd.concat(draws).groupby("problem_id")
+    return [_problem_gap(problem_id, described.loc[problem_id], drawn, names) for problem_id, drawn in by_problem]
 
 
-def _side(kernels: pd.Series[float], known: bool) -> pd.Series[float]:
-    """Return the fastest time of each kernel of the catalogue, or of each one drawn, by kernel_id."""
-    mine = kernels[kernels.index.get_level_values("known") == known]
-    return mine.droplevel("known")
+def _draws(tables: Tables, campaign_id: int, started: str) -> pd.DataFrame:
+    """Return a campaign's drawn kernels: problem_id, kernel_id, ``best_us``, and ``catalogue_us`` of the problem."""
+    earlier = tables.campaigns[(tables.campaigns["purpose"] == "main") & (tables.campaigns["started"] <= started)]
+    measured = tables.measurements
+    catalogue = measured.loc[measured["campaign_id"].isin(earlier["campaign_id"]), "kernel_id"].unique()
+    rows = measured[measured["campaign_id"] == campaign_id]
+    rows = rows.assign(best_us=best_time(rows).where(rows["status"].isin(TIMED)))
+    known = rows["kernel_id"].isin(catalogue)
+    drawn = rows[~known].groupby(["problem_id", "kernel_id"])["best_us"].min().reset_index()
+    drawn["catalogue_us"] = drawn["problem_id"].map(rows[known].groupby("problem_id")["best_us"].min())
+    return drawn[drawn["catalogue_us"].notna()]
 
 
-def _problem_gap(
-    problem_id: Any, sizes: Any, catalogue_us: float, drawn: pd.Series[float], names: pd.Series[str]
-) -> ProblemGap:
-    """Compare one problem's draws with the catalogue's best time."""
-    ran = drawn.dropna()
-    best = float(ran.min()) if len(ran) else float("nan")
-    ratio = catalogue_us / ran.to_numpy(dtype=np.float64)
+def _problem_gap(problem_id: Any, sizes: Any, drawn: pd.DataFrame, names: pd.Series[str]) -> ProblemGap:
+    """Compare one problem's draws with the catalogue's best times."""
+    ran = drawn[drawn["best_us"].notna()]
+    ratio = (ran["catalogue_us"] / ran["best_us"]).to_numpy(dtype=np.float64)
+    best = ran.iloc[int(ratio.argmax())] if len(ran) else None
     faster = {str(margin): int((ratio > 1.0 + margin).sum()) for margin in MARGINS}
     return ProblemGap(
         problem_id=int(problem_id),
@@ -157,10 +155,10 @@ def _problem_gap(
         layout=str(sizes["layout"]),
         sampled=len(drawn),
         failed=len(drawn) - len(ran),
-        catalogue_us=catalogue_us,
-        best_us=best,
-        gain=catalogue_us / best - 1.0,
+        catalogue_us=float(drawn["catalogue_us"].iloc[0] if best is None else best["catalogue_us"]),
+        best_us=float("nan") if best is None else float(best["best_us"]),
+        gain=float("nan") if best is None else float(ratio.max()) - 1.0,
         faster=faster,
         share_at_most={margin: clopper_pearson_upper(hits, len(drawn)) for margin, hits in faster.items()},
-        best_name=str(names.get(ran.idxmin(), "")) if len(ran) else "",
+        best_name="" if best is None else str(names.get(best["kernel_id"], "")),
     )

@@ -94,7 +94,8 @@ def decompose(terms: Terms) -> Work:
         asked = np.minimum(np.minimum(wanted, float(terms.hardware.sm_count)), length)
         count = np.where(split, asked, np.where(even, ratio, 1.0))
         separate[rows] = (mode == _SPLIT_K_SEPARATE) & (count > 1.0)
-        atomic[rows], parallel[rows] = mode == _SPLIT_K_ATOMIC, (mode == _SPLIT_K_PARALLEL) | (mode == _SPLIT_K_SEPARATE)
+        atomic[rows] = mode == _SPLIT_K_ATOMIC
+        parallel[rows] = (mode == _SPLIT_K_PARALLEL) | (mode == _SPLIT_K_SEPARATE)
         cut = (sk_units > 0) & (mode != _DATA_PARALLEL) & ~split & ~even
 
         sliced = np.ceil(length / count)

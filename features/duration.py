@@ -29,7 +29,7 @@ FEATURES: Final = (
     Feature("log2_sm_time", "s", "time", f"busiest SM: waves of mainloops, fills and epilogues; {OWN}"),
     Feature("log2_dram_time", "s", "time", f"estimated DRAM traffic / bandwidth; {OWN}"),
     Feature("log2_l2_time", "s", "time", f"operands, partial sums at {L2_BYTES_PER_CLOCK:.0f} B/clock and SM; {OWN}"),
-    Feature("log2_time", "s", "time", f"longest of the three, plus launches, first load, partial sums and memset; {OWN}"),
+    Feature("log2_time", "s", "time", f"longest of the three, plus launches, first load, partial sums, memset; {OWN}"),
     Feature("log2_over_roofline", "ratio", "time", f"estimated time / roofline time of the problem; {OWN}"),
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from ..generator import Epilogue
+from ..generator.types import FAMILIES
 from .decomposition import Work
 from .memory import Traffic
 from .schema import OWN, PAPER, Feature
@@ -27,6 +28,11 @@ DRAM_LATENCY: Final = 0.8e-6
 """The same from DRAM, under load."""
 WGMMA_ROWS: Final = 64.0
 """Rows of one WGMMA."""
+WIDEST_SWIZZLE: Final = 128
+"""Bytes of the widest swizzle that TMA and WGMMA know."""
+SELECTOR: Final = "CUTLASS 4.2, ss_smem_selector in builders/sm90_common.inl"
+_A_ALONG_M: Final = np.array([family[0] == "N" for family in FAMILIES])
+_B_ALONG_N: Final = np.array([family[1] == "T" for family in FAMILIES])
 
 FEATURES: Final = (
     Feature("log2_stage_amortisation", "ratio", "pipeline", f"k-tiles per work unit / stages; {PAPER}"),
@@ -55,6 +61,8 @@ FEATURES: Final = (
         "wgmma_efficiency", "fraction", "pipeline",
         f"MMA time / max(MMA time, shared-memory reads of 64×tile_k and tile_n×tile_k per 64 rows); {OWN}",
     ),
+    Feature("log2_a_swizzle_bytes", "bytes", "pipeline", f"shared-memory swizzle of A's tiles; {SELECTOR}"),
+    Feature("log2_b_swizzle_bytes", "bytes", "pipeline", f"the same of B's; {SELECTOR}"),
 )  # fmt: skip
 
 
@@ -109,6 +117,7 @@ def compute(terms: Terms, work: Work, pace: Pace) -> dict[str, Value]:
     per_stage = work.k_tiles_per_unit / terms.stages
     unit_time = pace.step * pace.sharing * work.k_tiles_per_unit
     warpgroups = np.where(terms.cooperative, 2.0, 1.0)
+    family = terms.columns["family"]
     return {
         "log2_stage_amortisation": per_stage,
         "log2_producer_consumer": pace.peak_mma * hardware.dram_bandwidth / (warpgroups * terms.stage_bytes),
@@ -123,4 +132,16 @@ def compute(terms: Terms, work: Work, pace: Pace) -> dict[str, Value]:
         "log2_epilogue_ratio": pace.epilogue / unit_time,
         "pipeline_fill": np.minimum(per_stage, 1.0),
         "wgmma_efficiency": pace.peak_mma / pace.mma,
+        "log2_a_swizzle_bytes": _swizzle_bytes(terms, np.where(_A_ALONG_M[family], terms.tile_m, terms.tile_k)),
+        "log2_b_swizzle_bytes": _swizzle_bytes(terms, np.where(_B_ALONG_N[family], terms.tile_n, terms.tile_k)),
     }
+
+
+def _swizzle_bytes(terms: Terms, extent: FloatArray) -> FloatArray:
+    """Bytes of the shared-memory swizzle of tiles whose contiguous side has ``extent`` elements: as wide as divides it.
+
+    A narrow one takes more TMA instructions a tile, and its reads meet more bank conflicts.
+    """
+    side = (extent * terms.problem.dtype.bytes).astype(np.int64)
+    widest: FloatArray = np.minimum(side & -side, WIDEST_SWIZZLE).astype(np.float64)
+    return widest

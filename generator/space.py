@@ -227,7 +227,8 @@ def enumerate_launches(
 
     Raster orders and swizzles that CUTLASS reduces to the same schedule count once. Stream-K kernels get CUTLASS's four
     reproducible decompositions, split-K in 2, 4, 8 and 16 slices as far as each slice keeps two k-tiles, and the other
-    ways of split-K where they are worth a look (:func:`splits_worth_a_look`). The first launch of a kernel is the default one.
+    ways of split-K where they are worth a look (:func:`splits_worth_a_look`). The first launch of a kernel is the
+    default one.
 
     Parameters
     ----------

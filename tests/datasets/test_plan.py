@@ -92,9 +92,11 @@ def test_first_pass_holds_the_splits_worth_a_look(made):
     found = {
         kind: {key: sorted(rows["splits"]) for key, rows in by_candidate} for kind, by_candidate in by_kind.items()
     }
+    apart = ((1, [2, 3, 4, 6, 8, 12, 16, 24, 32]), (2, [2, 3, 4]), (3, [2, 3, 4]))
     expected = {
         Decomposition.SPLIT_K: ((1, [2, 4, 8, 16]), (2, [2, 4]), (3, [2, 4])),
-        Decomposition.SPLIT_K_PARALLEL: ((1, [2, 3, 4, 6, 8, 12, 16, 24, 32]), (2, [2, 3, 4]), (3, [2, 3, 4])),
+        Decomposition.SPLIT_K_PARALLEL: apart,
+        Decomposition.SPLIT_K_SEPARATE: apart,
     }
     assert found == {
         int(kind): {(problem, kernel): splits for problem, splits in listed for kernel in (6, 7)}
@@ -178,7 +180,8 @@ def test_without_nvmmh_given_kernels_are_planned_with_a_warning(monkeypatch):
     monkeypatch.setattr(plan, "query", missing)
     with pytest.warns(UserWarning, match="without nvMMH"):
         made = plan.make_plan("alone", KERNELS, PROBLEMS)
-    assert len(made.candidates) == 36 + 16 + 30
+    # Whole tiles; split-K; the two kinds whose slices store their partial sums apart.
+    assert len(made.candidates) == 36 + 16 + 30 + 30
     assert len(made.nvmmh_variants) == 0
 
 

@@ -133,6 +133,21 @@ def test_repeat_of_the_synthetic_data(synthetic_tables: Tables):
     assert repeatability(replace(synthetic_tables, campaigns=synthetic_tables.campaigns.head(1))) == []
 
 
+def test_repeats_of_the_same_problems_are_also_compared_together(
+    synthetic_tables: Tables, with_campaigns: WithCampaigns
+):
+    added = [(name, "repeat", "cold", "offline", factor) for name, factor in (("a", 0.5), ("b", 1.0), ("c", 1.0))]
+    found = repeatability(with_campaigns(synthetic_tables, added))
+    # "again" repeats other rows of twelve problems, the three new ones all rows of three.
+    assert [one.second for one in found] == ["again", "a", "b", "c", "a, b, c"]
+    alone, together = found[1], found[-1]
+    assert (alone.problems, together.problems, alone.candidates) == (3, 3, together.candidates)
+    # One of three that halves the fastest half: ranks stay, its own times are 0.5, the median's are not.
+    assert alone.difference_p90 == pytest.approx(0.5)
+    assert together.difference_p90 == pytest.approx(0.0, abs=1e-9)
+    assert together.same_oracle == 1.0
+
+
 def test_later_main_campaigns_are_no_part_of_what_was_repeated(synthetic_tables: Tables):
     # A later campaign finds a kernel that takes half the time of each problem's best.
     best = synthetic_tables.measurements.query("campaign_id == 0 and status == 'ok'")

@@ -15,12 +15,14 @@ from cutlass_ranker.features import feature_names, featurize, get_hardware
 from cutlass_ranker.generator import (
     Candidate,
     Columns,
+    Decomposition,
     Epilogue,
     KernelConfig,
     Launch,
     Problem,
     Raster,
     Schedule,
+    Scheduler,
     columns,
 )
 
@@ -155,3 +157,20 @@ def test_descriptions_and_differences():
         "swizzle": ("8", "1"),
     }
     assert knob_differences(table, 1, 1) == {}
+
+
+def test_descriptions_of_decompositions():
+    words = {
+        Decomposition.HEURISTIC: "",
+        Decomposition.DATA_PARALLEL: ", data parallel",
+        Decomposition.SPLIT_K: ", 12 splits",
+        Decomposition.STREAM_K: ", stream k",
+        Decomposition.SPLIT_K_ATOMIC: ", 12 atomic splits",
+        Decomposition.SPLIT_K_PARALLEL: ", 12 parallel splits",
+        Decomposition.SPLIT_K_SEPARATE: ", 12 separate splits",
+    }
+    kernel = replace(COOPERATIVE, scheduler=Scheduler.STREAM_K)
+    launches = [Launch(decomposition=kind, splits=12 if "splits" in text else 1) for kind, text in words.items()]
+    table = columns.from_candidates([Candidate(kernel, launch) for launch in launches])
+    start = "128x256x64 2x1, 3 stages, cooperative/tma, stream_k"
+    assert [describe(table, row) for row in range(7)] == [start + text for text in words.values()]

@@ -94,5 +94,28 @@ def test_kernels_that_join_the_catalogue_later_were_drawn(synthetic_tables: Tabl
     assert catalogue_gap(tables)[0].faster["0.0"] == 1
 
 
+def test_draws_of_two_campaigns_count_together(synthetic_tables: Tables, with_gap: WithGap):
+    tables = with_gap(synthetic_tables, [(0, 0, "ok", 10.0, np.nan), (0, 500, "ok", 8.0, np.nan)])
+    # Kernel 500 joins the catalogue; then 501 is drawn, on a GPU at half the clock: 16 / 15 against 500, not 10 / 15.
+    last = tables.measurements.tail(1)
+    again = pd.concat([last.assign(kernel_id=k, time_us=us) for k, us in ((0, 20.0), (500, 16.0), (501, 15.0))])
+    main, gap = tables.campaigns.iloc[[0]], tables.campaigns.tail(1)
+    campaigns = [
+        main.assign(campaign_id=8, name="later", started="2026-12-03T00:00:00Z"),
+        gap.assign(campaign_id=9, name="gap-2", started="2026-12-04T00:00:00Z"),
+    ]
+    tables = replace(
+        tables,
+        campaigns=pd.concat([tables.campaigns, *campaigns], ignore_index=True),
+        measurements=pd.concat(
+            [tables.measurements, last.assign(campaign_id=8), again.assign(campaign_id=9)], ignore_index=True
+        ),
+    )
+    (found,) = catalogue_gap(tables)
+    assert (found.sampled, found.failed, found.catalogue_us, found.best_us) == (2, 0, 10.0, 8.0)
+    assert found.faster == {"0.0": 2, "0.01": 2, "0.05": 2}  # 1.25 and 1.067
+    assert found.gain == pytest.approx(0.25)
+
+
 def test_no_gap_campaign_no_gap(synthetic_tables: Tables):
     assert catalogue_gap(synthetic_tables) == []

@@ -112,8 +112,8 @@ def test_split_k_by_hand():
     work = one(256, 256, 16384, Launch(decomposition=Decomposition.SPLIT_K, splits=5))
     assert work == {
         "splits": 5, "stream": 0, "stream_tiles": 0, "units": 20, "waves": 1, "k_tiles_per_unit": 52,
-        "critical_k_tiles": 52, "partial_tiles": 16, "atomic": 0, "parallel": 0, "fixup_steps": 5, "fixup_tiles": 5,
-        "barrier_bytes": 32,
+        "critical_k_tiles": 52, "partial_tiles": 16, "atomic": 0, "parallel": 0, "separate": 0, "fixup_steps": 5,
+        "fixup_tiles": 5, "barrier_bytes": 32,
     }  # fmt: skip
     # The order of adding does not change who computes what: store, adds, load are three steps.
     atomic = one(256, 256, 16384, Launch(decomposition=Decomposition.SPLIT_K_ATOMIC, splits=5))
@@ -121,6 +121,26 @@ def test_split_k_by_hand():
     # Four slices store their tiles, the fifth reads them. Who has seen a flag lowers it: nothing is left to be zeroed.
     parallel = one(256, 256, 16384, Launch(decomposition=Decomposition.SPLIT_K_PARALLEL, splits=5))
     assert parallel == work | {"parallel": 1, "fixup_steps": 2, "barrier_bytes": 0}
+    # For a second kernel all five slices of each tile store theirs, at once; then 132 SMs share the loads of all 20.
+    separate = one(256, 256, 16384, Launch(decomposition=Decomposition.SPLIT_K_SEPARATE, splits=5))
+    assert separate == parallel | {"separate": 1, "partial_tiles": 20, "fixup_tiles": pytest.approx(1 + 20 / 132)}
+
+
+def test_a_second_kernel_adds_no_padding():
+    # 384×384 on 128×128: 9 tiles, which a 2×1 cluster makes 4×3 = 12. 4 splits: 48 units, but only the 36 of real tiles
+    # store their partial sums; with one kernel 3 of the 4 slices of all 12 do.
+    kinds = Decomposition.SPLIT_K_PARALLEL, Decomposition.SPLIT_K_SEPARATE
+    works = [one(384, 384, 16384, Launch(decomposition=kind, splits=4), cluster_m=2) for kind in kinds]
+    assert [(work["units"], work["partial_tiles"], work["barrier_bytes"]) for work in works] == [(48, 36, 0)] * 2
+    works = [one(384, 384, 16384, Launch(decomposition=kind, splits=5), cluster_m=2) for kind in kinds]
+    assert [(work["units"], work["partial_tiles"]) for work in works] == [(60, 48), (60, 45)]
+    assert works[1]["fixup_tiles"] == pytest.approx(1 + 45 / 132)
+
+
+def test_a_k_of_one_tile_needs_no_second_kernel():
+    work = one(256, 256, 64, Launch(decomposition=Decomposition.SPLIT_K_SEPARATE, splits=5))
+    names = ("splits", "units", "separate", "partial_tiles", "fixup_steps", "fixup_tiles", "barrier_bytes")
+    assert [work[name] for name in names] == [1, 4, 0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(

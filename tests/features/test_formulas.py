@@ -267,6 +267,36 @@ def test_parallel_split_k_takes_two_or_three_steps():
     check(whole, {"fixup_steps": 0, "log2_fixup_bytes": 65536})
 
 
+def test_split_k_with_a_second_kernel_shares_the_adding():
+    # 256×256×16384 on 128×128×64: all 16 slices of each of 4 tiles store 64 KiB, 4 MiB, where only 15 of 16 do with one
+    # kernel; minimum bytes 16.125 MiB. A round trip to store, one to load: 64 tiles spread over 132 SMs, less than the
+    # one tile that a round trip may move. With one kernel 3 round trips, and 5 tiles more than one each.
+    kernel = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K)
+    problem = Problem(256, 256, 16384)
+    kinds = Decomposition.SPLIT_K_PARALLEL, Decomposition.SPLIT_K_SEPARATE
+    one, two = (features(Candidate(kernel, Launch(decomposition=kind, splits=16)), problem) for kind in kinds)
+    rate = 132 * 56 * 1.755e9
+    check(one, {"separate_reduction": 0, "parallel_reduction": 1, "partial_ratio": 2 * 3.75 / 16.125})
+    check(two, {
+        "separate_reduction": 1, "parallel_reduction": 1, "atomic_reduction": 0, "decomposition=split_k": 1,
+        "workspace_memset": 0, "partial_ratio": 2 * 4 / 16.125, "fixup_steps": 2,
+        "log2_fixup_bytes": (2 + 64 / 132) * 65536,
+        "log2_l2_time": (4 * 8 + 2 * 4) * MIB / rate,  # each tile's operands are 4 + 4 MiB
+    })  # fmt: skip
+    timed = {"log2_time", "log2_over_roofline"}
+    differing = {"separate_reduction", "partial_ratio", "fixup_steps", "log2_fixup_bytes", "log2_l2_time"}
+    assert {name for name in one if one[name] != two[name]} == timed | differing
+    latency = 0.3e-6 + 0.5e-6 * 0.5
+    saved = latency + 5 * 65536 / (56 * 1.755e9) - 1.5e-6  # the second launch
+    assert 2 ** one["log2_time"] - 2 ** two["log2_time"] == pytest.approx(saved, rel=1e-3)
+    # 2×2 tiles of a single k-tile cannot be split: no second kernel, and nothing to wait for.
+    short = [
+        features(Candidate(kernel, Launch(decomposition=kind, splits=16)), Problem(256, 256, 64)) for kind in kinds
+    ]
+    assert short[0] == short[1]
+    check(short[1], {"separate_reduction": 0, "log2_effective_splits": 1, "fixup_steps": 0})
+
+
 @pytest.mark.parametrize(
     ("schedule", "tile", "accumulators", "budget", "spilled"),
     [
@@ -345,6 +375,26 @@ def test_pingpong_hides_epilogues():
     problem = Problem(128 * 132, 128 * 4, 4096)
     cooperative, pingpong = (2 ** features(Candidate(k), problem)["log2_sm_time"] for k in kernels)
     assert cooperative - pingpong == pytest.approx(3 * 128 * 128 * 2 / 1.755e9 / 32, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("family", "tile", "a_bytes", "b_bytes"),
+    [
+        # Row-major A and column-major B are contiguous along K: 64 elements are 128 bytes, 32 are 64.
+        ("TNT", (128, 80, 64), 128, 128),
+        ("TNT", (128, 80, 32), 64, 64),
+        # Column-major A along M, which always has 64 elements; row-major B along N: 192 = 3 · 64 elements take swizzles
+        # of 128 bytes, 96 = 3 · 32 of 64, and 112 = 7 · 16 of 32.
+        ("NNT", (64, 112, 32), 128, 64),
+        ("NTT", (128, 192, 64), 128, 128),
+        ("NTT", (128, 96, 64), 128, 64),
+        ("TTN", (128, 112, 128), 128, 32),
+    ],
+)
+def test_swizzle_is_as_wide_as_divides_the_contiguous_side(family, tile, a_bytes, b_bytes):
+    kernel = KernelConfig(*tile, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, family=family)
+    got = features(Candidate(kernel), Problem(4096, 4096, 4096, family))
+    check(got, {"log2_a_swizzle_bytes": a_bytes, "log2_b_swizzle_bytes": b_bytes})
 
 
 def test_every_feature_has_a_hand_worked_value(big):

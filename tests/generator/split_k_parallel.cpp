@@ -1,6 +1,7 @@
 // Parallel split-K on the host, in the order of the scheduler's work indices: which slot each slice writes, which it
-// reads, and that the last slice of every tile ends with the sum of all. Compiled by a plain C++ compiler, for which
-// CUTLASS's device functions are ordinary ones.
+// reads, and that the last slice of every tile ends with the sum of all; with a second kernel, that each slice of a tile
+// that is not padding has a slot. Compiled by a plain C++ compiler, for which CUTLASS's device functions are ordinary
+// ones.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -54,8 +55,22 @@ void check(int m, int n, int k, int splits, int swizzle, int raster) {
   uint64_t const tiles = uint64_t(up(clusters_m, width) * width * ClusterM) * (up(clusters_n, width) * width * ClusterN);
   REQUIRE(int(params.divmod_splits_.divisor) == expected_splits);
   REQUIRE(params.units_per_problem_ == tiles);
+
+  auto asked = arguments;
+  asked.separate_reduction = true;
+  REQUIRE(Scheduler::can_implement(asked));
+  auto const separate = Scheduler::to_underlying_arguments(shape, Tile{}, Cluster{}, hardware, asked, nullptr);
+  size_t const separate_bytes = Scheduler::template get_workspace_size<Shape, float>(asked, shape, hardware, kWarpgroups);
+  REQUIRE(!params.separate && separate.separate == (expected_splits > 1));
+  REQUIRE(separate.units_per_problem_ == tiles && int(separate.divmod_splits_.divisor) == expected_splits);
   if (expected_splits == 1) {
     REQUIRE(params.fan_in == 0 && bytes == 0);
+    REQUIRE(separate.fan_in == 0 && separate_bytes == 0);
+    for (uint64_t index = 0; index < tiles; ++index) {
+      uint32_t start = 0;
+      auto const work = Scheduler::get_current_work_for_linear_idx(start, index, dim3(0, 0, 0), separate);
+      REQUIRE(work.is_valid() && Scheduler::compute_epilogue(work, separate));
+    }
     return;
   }
   REQUIRE(params.fan_in >= 2 && params.fan_in <= uint32_t(expected_splits));
@@ -63,11 +78,19 @@ void check(int m, int n, int k, int splits, int swizzle, int raster) {
   uint64_t const slot_bytes = uint64_t(TileM) * TileN * 4;
   REQUIRE(bytes == slots * slot_bytes + (slots * kWarpgroups * 4 + 127) / 128 * 128);
   REQUIRE(Scheduler::partial_bytes(params) == slots * slot_bytes);
+  // No slots of padding, and no flags to be given or not.
+  int const real_m = up(m, TileM), real_n = up(n, TileN);
+  uint64_t const separate_slots = uint64_t(real_m) * real_n * expected_splits;
+  REQUIRE(separate_bytes == separate_slots * slot_bytes && Scheduler::partial_bytes(separate) == separate_bytes);
+  REQUIRE(Scheduler::flag_bytes(separate, kWarpgroups) == 0);
+  uint32_t flag;  // only its address is looked at
+  asked.flags = &flag;
+  REQUIRE((Scheduler::template get_workspace_size<Shape, float>(asked, shape, hardware, kWarpgroups) == separate_bytes));
   ++launches;
   grouped += params.fan_in < uint32_t(expected_splits);
 
   std::vector<double> value(slots, 0.0);   // what each slot holds
-  std::vector<int> written(slots, 0), read(slots, 0);
+  std::vector<int> written(slots, 0), read(slots, 0), stored(separate_slots, 0);
   std::map<std::pair<int, int>, std::vector<int>> covered;  // k-tiles of each tile, by (m, n)
   std::set<uint64_t> finished;
   uint64_t const units = tiles * expected_splits;
@@ -79,6 +102,10 @@ void check(int m, int n, int k, int splits, int swizzle, int raster) {
     uint64_t const tile = Scheduler::output_tile_index(params, work);
     uint32_t const slice = Scheduler::slice_index(params, work);
     REQUIRE(tile < tiles && slice < uint32_t(expected_splits));
+    REQUIRE(Scheduler::requires_fixup(separate, work) && !Scheduler::compute_epilogue(work, separate));
+    if (work.M_idx < real_m && work.N_idx < real_n) {
+      ++stored[(uint64_t(work.M_idx) * real_n + work.N_idx) * expected_splits + Scheduler::slice_index(separate, work)];
+    }
     auto& seen = covered[{work.M_idx, work.N_idx}];
     seen.resize(k_tiles);
     double own = 0.0;
@@ -118,6 +145,7 @@ void check(int m, int n, int k, int splits, int swizzle, int raster) {
   }
   REQUIRE(finished.size() == tiles);
   for (uint64_t slot = 0; slot < slots; ++slot) REQUIRE(written[slot] == 1 && read[slot] == 1);
+  for (int count : stored) REQUIRE(count == 1);
   REQUIRE(covered.size() == tiles);
   for (auto const& entry : covered) {
     for (int count : entry.second) REQUIRE(count == 1);
@@ -161,6 +189,22 @@ int main() {
   uint32_t flags[2 * 3 * 2];
   plain.flags = flags;
   right = right && Scheduler::get_workspace_size<decltype(shape), float>(plain, shape, hardware, 2) == 2 * 3 * 32768;
+  // For a second kernel a fourth slot each, and flags play no part.
+  auto separate = plain;
+  separate.separate_reduction = true;
+  right = right && Scheduler::can_implement(separate);
+  right = right && Scheduler::get_workspace_size<decltype(shape), float>(separate, shape, hardware, 2) == 2 * 4 * 32768;
+  separate.flags = nullptr;
+  right = right && Scheduler::get_workspace_size<decltype(shape), float>(separate, shape, hardware, 2) == 2 * 4 * 32768;
+  // A second kernel only behind parallel split-K.
+  separate.parallel_reduction = false;
+  right = right && !Scheduler::can_implement(separate);
+  for (bool parallel : {false, true}) {
+    separate.splits = 1;
+    separate.decomposition_mode = Scheduler::DecompositionMode::StreamK;
+    separate.parallel_reduction = parallel;
+    right = right && !Scheduler::can_implement(separate);
+  }
   plain.splits = 1;
   plain.decomposition_mode = Scheduler::DecompositionMode::StreamK;
   right = right && !Scheduler::can_implement(plain);

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,34 @@ def test_source_of_parallel_split_k_carries_its_scheduler() -> None:
     ):
         assert part in text, part
     assert "pragma once" not in text
+    # Neither a second kernel nor its launch.
+    assert not re.search(r"launch_reduction<|reduce_slices|separate_reduction = true", text)
     # Everything else is emitted as plain CUTLASS.
     assert "cutlass_ranker::" not in emit_source(CANDIDATE)
+
+
+def test_source_of_split_k_with_a_second_kernel_carries_and_launches_it() -> None:
+    launch = Launch(decomposition=Decomposition.SPLIT_K_SEPARATE, splits=24)
+    text = emit_source(Candidate(STREAM_K, launch, swapped=True))
+    for part in (
+        "splits = 24;",
+        "DecompositionMode::SplitK;",
+        "ReductionMode::Deterministic;",
+        "arguments.scheduler.parallel_reduction = true;",
+        "arguments.scheduler.separate_reduction = true;",
+        "CollectiveEpilogue, cutlass_ranker::ParallelSplitKScheduler>",
+    ):
+        assert part in text, part
+    # Both headers are part of the text, once each, the scheduler first.
+    templates = files("cutlass_ranker.generator") / "templates"
+    headers = [(templates / f"split_k_{name}.h").read_text() for name in ("parallel", "reduction")]
+    bodies = [header[header.index("namespace cutlass_ranker {") :] for header in headers]
+    assert [text.count(body) for body in bodies] == [1, 1]
+    assert not re.search(r'#include "split_k|pragma once', text)
+    # The second kernel comes behind the GEMM.
+    places = [text.index(part) for part in (*bodies, "kernel.run(stream)", "launch_reduction<GemmKernel>(arguments")]
+    assert places == sorted(places)
+    assert not re.search(r"\$\{|\$\w", text.replace("$CUTLASS/", "")), "a placeholder was left"
 
 
 def test_source_without_c_and_without_stream_k() -> None:

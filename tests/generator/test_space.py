@@ -183,14 +183,16 @@ def test_splits_worth_a_look_by_hand(
 ) -> None:
     configs, problem = col.from_configs([kernel]), Problem(*shape)
     asked, _ = ranked_candidates(configs, problem)
-    assert asked["splits"].tolist() == [1, *serial, *parallel]
-    assert asked["decomposition"].tolist() == [0, *[2] * len(serial), *[5] * len(parallel)]
+    # What is worth a look with one kernel is with two.
+    assert asked["splits"].tolist() == [1, *serial, *parallel, *parallel]
+    assert asked["decomposition"].tolist() == [0, *[2] * len(serial), *[5] * len(parallel), *[6] * len(parallel)]
     every, rows = ranked_candidates(configs, problem, deterministic=False)
-    assert every["splits"].tolist() == [1, *serial, *parallel, *atomic]
+    assert every["splits"].tolist() == [1, *serial, *parallel, *parallel, *atomic]
     assert every["decomposition"].tolist() == [*asked["decomposition"].tolist(), *[4] * len(atomic)]
     assert not rows.any()
     launches, _ = enumerate_launches(configs, problem)
-    assert launches["splits"][launches["decomposition"] == Decomposition.SPLIT_K_PARALLEL].tolist() == parallel
+    for kind in (Decomposition.SPLIT_K_PARALLEL, Decomposition.SPLIT_K_SEPARATE):
+        assert launches["splits"][launches["decomposition"] == kind].tolist() == parallel
     assert Decomposition.SPLIT_K_ATOMIC not in launches["decomposition"]
     launches, _ = enumerate_launches(configs, problem, deterministic=False)
     assert launches["splits"][launches["decomposition"] == Decomposition.SPLIT_K_ATOMIC].tolist() == atomic

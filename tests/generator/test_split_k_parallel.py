@@ -1,4 +1,5 @@
-"""Parallel split-K's slots and order of adding, worked through on the host (split_k_parallel.cpp)."""
+"""Parallel split-K on the host: slots and order of adding (split_k_parallel.cpp), the second kernel's sums
+(split_k_reduction.cpp)."""
 
 from __future__ import annotations
 
@@ -19,6 +20,15 @@ def test_every_slice_has_a_slot_and_every_tile_its_sum(compile_on_host: Callable
     assert re.fullmatch(r"\d+ launches, \d+ grouped, \d+ slices\n", done.stdout)
 
 
-def test_the_scheduler_is_part_of_the_package() -> None:
-    text = (files("cutlass_ranker.generator") / "templates" / "split_k_parallel.h").read_text()
+@pytest.mark.slow
+def test_the_second_kernel_puts_every_sum_in_its_place(compile_on_host: Callable[..., Path]) -> None:
+    program = compile_on_host("split_k_reduction.cpp", "-O1", "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED")
+    done = subprocess.run([program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+    assert re.fullmatch(r"\d+ elements, \d+ CTAs\n", done.stdout)
+
+
+@pytest.mark.parametrize("name", ["split_k_parallel.h", "split_k_reduction.h"])
+def test_the_headers_are_part_of_the_package(name: str) -> None:
+    text = (files("cutlass_ranker.generator") / "templates" / name).read_text()
     assert text.count("#pragma once\n") == 1  # which is left out where the text becomes part of a program

@@ -76,6 +76,7 @@ def test_hand_worked_flops_and_bytes() -> None:
         {"splits": 1, "decomposition": Decomposition.SPLIT_K},
         {"splits": 1, "decomposition": Decomposition.SPLIT_K_ATOMIC},
         {"splits": 1, "decomposition": Decomposition.SPLIT_K_PARALLEL},
+        {"splits": 1, "decomposition": Decomposition.SPLIT_K_SEPARATE},
         {"splits": 2, "decomposition": Decomposition.STREAM_K},
     ],
 )
@@ -116,6 +117,7 @@ def test_candidate_defaults() -> None:
 def test_only_atomic_adds_are_not_deterministic() -> None:
     # Stored in tables and known to compiled kernels.
     assert (int(Decomposition.SPLIT_K_ATOMIC), int(Decomposition.SPLIT_K_PARALLEL)) == (4, 5)
+    assert int(Decomposition.SPLIT_K_SEPARATE) == 6
     for decomposition in Decomposition:
         splits = 8 if decomposition.name.startswith("SPLIT_K") else 1
         launch = Launch(decomposition=decomposition, splits=splits)

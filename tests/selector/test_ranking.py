@@ -128,6 +128,10 @@ def test_splits_are_ranked_with_the_default_launches() -> None:
     parallel = rank_candidates(by_splits, configs, long_k, H200)
     assert parallel.candidates["splits"].tolist() == [64, 1]
     assert parallel.candidates["decomposition"].tolist() == [Decomposition.SPLIT_K_PARALLEL, Decomposition.HEURISTIC]
+    by_kind = Formula(lambda c: c["splits"] + (c["decomposition"] == Decomposition.SPLIT_K_SEPARATE))
+    separate = rank_candidates(by_kind, configs, long_k, H200)
+    assert separate.score.tolist() == [65, 1]
+    assert separate.candidates["decomposition"].tolist() == [Decomposition.SPLIT_K_SEPARATE, Decomposition.HEURISTIC]
     atomic = rank_candidates(by_splits, configs, long_k, H200, deterministic=False)
     assert atomic.candidates["splits"].tolist() == [64, 1]
     assert atomic.candidates["decomposition"].tolist() == [Decomposition.SPLIT_K_ATOMIC, Decomposition.HEURISTIC]

@@ -388,6 +388,19 @@ def test_stream_k_kernels_are_ranked_with_their_splits() -> None:
     assert names(col.from_configs([stream_k]), stream_k.dtype) == [choice.name]
 
 
+def test_a_second_kernel_is_chosen_like_any_other_split() -> None:
+    class Splitter(Widest):
+        def score(self, columns: Columns, problem: Problem, hardware: object) -> NDArray[np.float64]:
+            return np.asarray(columns["decomposition"] * 100 + columns["splits"], dtype=np.float64)
+
+    kernel = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K)
+    choice = select_kernel(256, 256, 16384, candidates=[kernel], model=Splitter())
+    assert choice.launch == Launch(decomposition=Decomposition.SPLIT_K_SEPARATE, splits=64)
+    assert choice.to_dict()["deterministic"] is True
+    assert choice.to_dict()["launch"]["decomposition"] == "split_k_separate"
+    assert launch_text(choice.launch) == "split_k_separate 64"
+
+
 def test_atomic_adds_only_when_allowed() -> None:
     class Splitter(Widest):
         def score(self, columns: Columns, problem: Problem, hardware: object) -> NDArray[np.float64]:

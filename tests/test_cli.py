@@ -71,10 +71,10 @@ def test_select_json_is_what_the_library_answers(call) -> None:  # type: ignore[
 
 
 def test_atomic_adds_are_allowed_on_request(call) -> None:  # type: ignore[no-untyped-def]
-    asked = ("select", 1, 64, 32768, "--json", "--top", 2000)  # every kernel of the catalogue
+    asked = ("select", 256, 256, 32768, "--json", "--top", 2000)  # every kernel of the catalogue
     listed = [json.loads(call(*asked, *more)[1])["choices"] for more in ((), ("--allow-nondeterministic",))]
     assert all(entry["deterministic"] for entry in listed[0])
-    choices = rank_kernels(1, 64, 32768, top_k=2000, deterministic=False)
+    choices = rank_kernels(256, 256, 32768, top_k=2000, deterministic=False)
     assert [entry["launch"]["splits"] for entry in listed[1]] == [choice.launch.splits for choice in choices]
     assert not all(entry["deterministic"] for entry in listed[1])
 

@@ -69,19 +69,24 @@ def test_source_of_atomic_split_k() -> None:
         assert part in text, part
 
 
-def test_source_of_parallel_split_k_carries_its_scheduler() -> None:
-    launch = Launch(decomposition=Decomposition.SPLIT_K_PARALLEL, splits=12)
-    text = emit_source(Candidate(STREAM_K, launch, swapped=True))
+def parallel_source(decomposition: Decomposition, splits: int, *parts: str) -> str:
+    """Emit a split-K whose slices store their sums apart, and check what each kind of it needs, and ``parts``."""
+    text = emit_source(Candidate(STREAM_K, Launch(decomposition=decomposition, splits=splits), swapped=True))
     for part in (
-        "splits = 12;",
+        f"splits = {splits};",
         "DecompositionMode::SplitK;",
         "ReductionMode::Deterministic;",
-        "parallel_reduction = true;",
-        "scheduler.flags = flags;",
+        "arguments.scheduler.parallel_reduction = true;",
         "CollectiveEpilogue, cutlass_ranker::ParallelSplitKScheduler>",
         "struct TileSchedulerSelector<cutlass_ranker::ParallelSplitKScheduler",
+        *parts,
     ):
         assert part in text, part
+    return text
+
+
+def test_source_of_parallel_split_k_carries_its_scheduler() -> None:
+    text = parallel_source(Decomposition.SPLIT_K_PARALLEL, 12, "scheduler.flags = flags;")
     assert "pragma once" not in text
     # Neither a second kernel nor its launch.
     assert not re.search(r"launch_reduction<|reduce_slices|separate_reduction = true", text)
@@ -90,17 +95,7 @@ def test_source_of_parallel_split_k_carries_its_scheduler() -> None:
 
 
 def test_source_of_split_k_with_a_second_kernel_carries_and_launches_it() -> None:
-    launch = Launch(decomposition=Decomposition.SPLIT_K_SEPARATE, splits=24)
-    text = emit_source(Candidate(STREAM_K, launch, swapped=True))
-    for part in (
-        "splits = 24;",
-        "DecompositionMode::SplitK;",
-        "ReductionMode::Deterministic;",
-        "arguments.scheduler.parallel_reduction = true;",
-        "arguments.scheduler.separate_reduction = true;",
-        "CollectiveEpilogue, cutlass_ranker::ParallelSplitKScheduler>",
-    ):
-        assert part in text, part
+    text = parallel_source(Decomposition.SPLIT_K_SEPARATE, 24, "arguments.scheduler.separate_reduction = true;")
     # Both headers are part of the text, once each, the scheduler first.
     templates = files("cutlass_ranker.generator") / "templates"
     headers = [(templates / f"split_k_{name}.h").read_text() for name in ("parallel", "reduction")]

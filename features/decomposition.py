@@ -80,8 +80,8 @@ def decompose(terms: Terms) -> Work:
     waves = np.ceil(blocks / slots)
     rows = np.flatnonzero(terms.stream_k)
     splits = np.ones_like(blocks)
-    stream, atomic, parallel, separate = (np.zeros(blocks.shape, dtype=np.bool_) for _ in range(4))
-    stream_tiles, partial, barriers, steps, moved = (np.zeros_like(blocks) for _ in range(5))
+    stream, atomic, parallel, separate = np.zeros((4, blocks.size), dtype=np.bool_)
+    stream_tiles, partial, barriers, steps, moved = np.zeros((5, blocks.size))
     units, per_unit, critical = blocks.copy(), k_tiles.copy(), np.ceil(blocks / terms.active) * k_tiles
     if rows.size:
         mode, wanted = _requested(terms, rows)

@@ -17,9 +17,9 @@ from ..generator import (
     Schedule,
     Scheduler,
     accumulator_registers,
-    effective_launch,
     shared_memory_bytes,
 )
+from ..generator.estimates import launch_grid
 from .hardware import Hardware
 from .occupancy import OTHER_REGISTERS, estimated_registers, register_budget, resident_ctas
 
@@ -125,12 +125,8 @@ def build_terms(columns: Columns, problem: Problem, hardware: Hardware) -> Terms
     cluster = columns["cluster_m"] * columns["cluster_n"]
     active = hardware.active_ctas[cluster]  # also the persistent grid: launches are told the active clusters
 
-    along_m, log_swizzle = effective_launch(columns, problem)
-    swizzle = np.ldexp(1.0, log_swizzle)
     tiles_m, tiles_n = np.ceil(m / tile_m), np.ceil(n / tile_n)
-    unit_m, unit_n = cluster_m * swizzle, cluster_n * swizzle
-    # The persistent schedulers pad to whole clusters times the swizzle; padding tiles run their whole mainloop.
-    padded_m, padded_n = np.ceil(tiles_m / unit_m) * unit_m, np.ceil(tiles_n / unit_n) * unit_n
+    grid = launch_grid(columns, tiles_m, tiles_n)  # padding tiles run their whole mainloop
     return Terms(
         columns=columns, problem=problem, hardware=hardware,
         swapped=swapped, m=m, n=n, tile_m=tile_m, tile_n=tile_n, tile_k=tile_k,
@@ -144,7 +140,7 @@ def build_terms(columns: Columns, problem: Problem, hardware: Hardware) -> Terms
         stage_bytes=(tile_m + tile_n) * tile_k * float(problem.dtype.bytes),
         shared_memory=shared_memory, resident=resident, active=active, slots=active * resident,
         # A plain kernel's grid is (tiles along M, tiles along N): the hardware starts blocks with x fastest.
-        along_m=along_m | plain, swizzle=swizzle, tiles_m=tiles_m, tiles_n=tiles_n,
-        padded_m=padded_m, padded_n=padded_n, blocks=padded_m * padded_n,
+        along_m=grid.along_m | plain, swizzle=grid.swizzle, tiles_m=tiles_m, tiles_n=tiles_n,
+        padded_m=grid.padded_m, padded_n=grid.padded_n, blocks=grid.padded_m * grid.padded_n,
         k_tiles=np.ceil(problem.k / tile_k),
     )  # fmt: skip

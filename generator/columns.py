@@ -1,8 +1,9 @@
 """Candidates as struct-of-arrays: how they travel from enumeration to score.
 
 A ``Columns`` is a dict of equally long one-dimensional int32 arrays. Every ``Columns`` has ``CONFIG_COLUMNS``; one that
-has been given launches has ``LAUNCH_COLUMNS`` and ``swapped`` too. Enumerations are stored by their integer value,
-``family`` by its position in ``FAMILIES``. The element type is not a column: one ``Columns`` serves one type.
+has been given launches has ``LAUNCH_COLUMNS`` and ``swapped`` too. Any other column stays with its rows. Enumerations
+are stored by their integer value, ``family`` by its position in ``FAMILIES``. The element type is not a column: one
+``Columns`` serves one type.
 """
 
 from __future__ import annotations
@@ -62,21 +63,26 @@ def from_configs(configs: Iterable[KernelConfig]) -> Columns:
     return {name: table[:, i].copy() for i, name in enumerate(CONFIG_COLUMNS)}
 
 
+def from_launches(launches: Iterable[Launch]) -> Columns:
+    """Turn launches into ``LAUNCH_COLUMNS``."""
+    rows = [(launch.raster, launch.swizzle, launch.decomposition, launch.splits) for launch in launches]
+    table = np.array(rows, dtype=np.int32).reshape(len(rows), len(LAUNCH_COLUMNS))
+    return {name: table[:, i].copy() for i, name in enumerate(LAUNCH_COLUMNS)}
+
+
 def from_candidates(candidates: Iterable[Candidate]) -> Columns:
     """Turn candidates into columns."""
     listed = list(candidates)
-    columns = from_configs(c.config for c in listed)
-    rows = [(c.launch.raster, c.launch.swizzle, c.launch.decomposition, c.launch.splits, c.swapped) for c in listed]
-    table = np.array(rows, dtype=np.int32).reshape(len(rows), len(LAUNCH_COLUMNS) + 1)
-    columns.update({name: table[:, i].copy() for i, name in enumerate((*LAUNCH_COLUMNS, "swapped"))})
-    return columns
+    swapped = np.array([candidate.swapped for candidate in listed], dtype=np.int32)
+    launches = from_launches(candidate.launch for candidate in listed)
+    return {**from_configs(candidate.config for candidate in listed), **launches, "swapped": swapped}
 
 
 def with_launch(columns: Columns, launch: Launch | None = None, swapped: bool | NDArray[np.int32] = False) -> Columns:
     """Give every row the same launch (the default one unless said) and the swap flag."""
     launch = launch or Launch()
     rows = size(columns)
-    result = {name: columns[name] for name in CONFIG_COLUMNS}
+    result = dict(columns)
     for name in LAUNCH_COLUMNS:
         result[name] = np.full(rows, int(getattr(launch, name)), dtype=np.int32)
     result["swapped"] = np.broadcast_to(np.asarray(swapped, dtype=np.int32), (rows,)).copy()

@@ -6,13 +6,13 @@ Sources: the collective builders and kernel layers of CUTLASS 4.2 (``sm90_builde
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .columns import Columns
-from .types import FAMILIES, DType, Epilogue, Problem, Raster, Schedule
+from .types import FAMILIES, SWIZZLES, DType, Epilogue, Problem, Raster, Schedule
 
 WARPGROUP_THREADS: Final = 128
 SHARED_MEMORY_LIMIT: Final = 232448
@@ -22,7 +22,12 @@ SHARED_MEMORY_RESERVE: Final = 2048
 BARRIER_BYTES: Final = 8
 
 IntArray = NDArray[np.int32]
+FloatArray = NDArray[np.float64]
 _CONSUMER_WARPGROUPS: Final[IntArray] = np.array([1, 2, 2], dtype=np.int32)
+_D_ROW_MAJOR: Final = np.array([family[2] == "T" for family in FAMILIES])
+_SWIZZLES: Final = np.array(SWIZZLES, dtype=np.float64)
+_SWIZZLE_TILES: Final = np.array([2, 3, 6])
+"""Tiles that the smaller side of the grid needs for a swizzle of 2, 4 and 8."""
 
 
 def consumer_warpgroups(columns: Columns) -> IntArray:
@@ -37,7 +42,7 @@ def threads_per_cta(columns: Columns) -> IntArray:
 
 def accumulator_registers(columns: Columns) -> IntArray:
     """Float32 accumulator registers per consumer thread; cooperative splits one tile over two warpgroups."""
-    threads = WARPGROUP_THREADS * np.where(columns["schedule"] == Schedule.COOPERATIVE, 2, 1)
+    threads = WARPGROUP_THREADS * np.where(columns["schedule"] == int(Schedule.COOPERATIVE), 2, 1)
     return np.asarray(columns["tile_m"] * columns["tile_n"] // threads, dtype=np.int32)
 
 
@@ -51,39 +56,46 @@ def mainloop_bytes(columns: Columns, dtype: DType) -> IntArray:
     return columns["stages"] * stage_bytes(columns, dtype)
 
 
-def epilogue_tile(columns: Columns, dtype: DType) -> tuple[IntArray, IntArray]:
-    """Rows and columns of the subtile that a TMA epilogue moves at once (``EpilogueTileAuto``)."""
-    cooperative = columns["schedule"] == Schedule.COOPERATIVE
-    rows = np.minimum(np.where(cooperative, 128, 64), columns["tile_m"])
-    width = np.where(~cooperative & (columns["tile_n"] % 64 == 0), 64, 32) if dtype.bytes == 1 else 32
-    return rows.astype(np.int32), np.gcd(width, columns["tile_n"]).astype(np.int32)
+class _Staging(NamedTuple):
+    """How a tile of D passes through shared memory in a TMA epilogue; int32 arrays of shape (rows,)."""
+
+    rows: IntArray
+    """Rows of the subtile that is moved at once (``EpilogueTileAuto``)."""
+    width: IntArray
+    """Columns of the subtile."""
+    stages_c: IntArray
+    """Stages of C that a source would have."""
+    bytes: IntArray
+    """Bytes of all buffers, each rounded up to 128; 0 for ``nosmem``."""
 
 
-def _epilogue_stages(columns: Columns, dtype: DType) -> tuple[IntArray, IntArray, IntArray]:
-    """Subtile bytes (rounded up to 128), stages of C that a source would have, stages of D, of a TMA epilogue."""
-    rows, width = epilogue_tile(columns, dtype)
-    subtiles = -(-columns["tile_m"] // rows) * -(-columns["tile_n"] // width)
+def _staging(columns: Columns, dtype: DType) -> _Staging:
+    """Work out subtile and stages of the epilogue."""
+    tile_m, tile_n, void_c = columns["tile_m"], columns["tile_n"], columns["void_c"] == 1
+    cooperative = columns["schedule"] == int(Schedule.COOPERATIVE)
+    rows = np.minimum(np.where(cooperative, 128, 64), tile_m)
+    width = np.gcd(np.where(~cooperative & (tile_n % 64 == 0), 64, 32) if dtype.bytes == 1 else 32, tile_n)
+    subtiles = -(-tile_m // rows) * -(-tile_n // width)
     stages_d = np.minimum(subtiles, 2)
     stages_c = np.minimum(subtiles, 4)
     if dtype.bytes > 1:
         # D reuses the buffers of C, which needs one more stage than D; without C the count is not raised.
-        stages_c = np.where(columns["void_c"] == 1, stages_c, np.maximum(stages_c, stages_d + 1))
+        stages_c = np.where(void_c, stages_c, np.maximum(stages_c, stages_d + 1))
+    with_source = stages_c if dtype.bytes > 1 else stages_c + stages_d
+    buffers = np.where(columns["epilogue"] == int(Epilogue.TMA), np.where(void_c, stages_d, with_source), 0)
     subtile = -(-rows * width * dtype.bytes // 128) * 128
-    return subtile.astype(np.int32), stages_c.astype(np.int32), stages_d.astype(np.int32)
+    return _Staging(*(values.astype(np.int32) for values in (rows, width, stages_c, subtile * buffers)))
 
 
 def epilogue_bytes(columns: Columns, dtype: DType) -> IntArray:
     """Bytes of shared memory for the epilogue's staging buffers; 0 for ``nosmem``."""
-    subtile, stages_c, stages_d = _epilogue_stages(columns, dtype)
-    with_source = stages_c if dtype.bytes > 1 else stages_c + stages_d
-    buffers = np.where(columns["void_c"] == 1, stages_d, with_source)
-    return np.where(columns["epilogue"] == Epilogue.TMA, subtile * buffers, 0).astype(np.int32)
+    return _staging(columns, dtype).bytes
 
 
 def tensor_bytes(columns: Columns, dtype: DType) -> IntArray:
     """Bytes of operand and staging buffers: a sum, but the larger of both for plain warpspecialized (a union)."""
     main, epilogue = mainloop_bytes(columns, dtype), epilogue_bytes(columns, dtype)
-    union = columns["schedule"] == Schedule.WARPSPECIALIZED
+    union = columns["schedule"] == int(Schedule.WARPSPECIALIZED)
     return np.where(union, np.maximum(main, epilogue), main + epilogue)
 
 
@@ -110,48 +122,68 @@ def tile_counts(columns: Columns, problem: Problem) -> tuple[NDArray[np.int64], 
     return tiles_m, tiles_n
 
 
-def effective_launch(columns: Columns, problem: Problem) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """What CUTLASS makes of raster and swizzle: whether tiles are rastered along M, and log2 of the swizzle used.
+class Grid(NamedTuple):
+    """The grid of tiles that a launch runs, and how it is walked through; arrays of shape (rows,)."""
+
+    along_m: NDArray[np.bool_]
+    """Tiles are rastered along M; never said of plain warpspecialized kernels, which have no persistent scheduler."""
+    swizzle: FloatArray
+    """Swizzle really used: 1, 2, 4 or 8."""
+    padded_m: FloatArray
+    """Tiles along M that run: rounded up to whole clusters times the swizzle."""
+    padded_n: FloatArray
+
+
+def launch_grid(columns: Columns, tiles_m: NDArray[np.number], tiles_n: NDArray[np.number]) -> Grid:
+    """What CUTLASS makes of raster and swizzle on a grid of so many tiles, each array of shape (rows,).
 
     The scheduler lowers the swizzle when the smaller side has fewer than 2, 3 or 6 tiles, and its heuristic rasters
-    along M when there are more tiles along N (``tile_scheduler_params.h``). Plain warpspecialized kernels, which have
-    no persistent scheduler, always read as along N, swizzle 1.
+    along M when there are more tiles along N (``tile_scheduler_params.h``).
     """
-    tiles_m, tiles_n = tile_counts(columns, problem)
-    rows = len(tiles_m)
-    wanted = columns.get("swizzle", np.ones(rows, dtype=np.int32))
-    raster = columns.get("raster", np.zeros(rows, dtype=np.int32))
-    smaller = np.minimum(tiles_m, tiles_n)
-    log_swizzle = np.select(
-        [(wanted >= 8) & (smaller >= 6), (wanted >= 4) & (smaller >= 3), (wanted >= 2) & (smaller >= 2)], [3, 2, 1], 0
-    )
-    unit_m, unit_n = columns["cluster_m"] << log_swizzle, columns["cluster_n"] << log_swizzle
-    padded_m, padded_n = ceil_div(tiles_m, unit_m) * unit_m, ceil_div(tiles_n, unit_n) * unit_n
-    along_m = np.where(raster == Raster.HEURISTIC, padded_n > padded_m, raster == Raster.ALONG_M)
-    scheduled = columns["schedule"] != Schedule.WARPSPECIALIZED
-    return along_m & scheduled, np.where(scheduled, log_swizzle, 0).astype(np.int32)
+    cluster_m, cluster_n = columns["cluster_m"], columns["cluster_n"]
+    smaller = np.minimum(np.ceil(tiles_m / cluster_m) * cluster_m, np.ceil(tiles_n / cluster_n) * cluster_n)
+    scheduled = columns["schedule"] != int(Schedule.WARPSPECIALIZED)
+    most = _SWIZZLES[np.searchsorted(_SWIZZLE_TILES, smaller, side="right")]
+    swizzle = np.where(scheduled, np.minimum(columns.get("swizzle", 1), most), 1.0)
+    unit_m, unit_n = cluster_m * swizzle, cluster_n * swizzle
+    padded_m, padded_n = np.ceil(tiles_m / unit_m) * unit_m, np.ceil(tiles_n / unit_n) * unit_n
+    raster = columns.get("raster", int(Raster.HEURISTIC))
+    along_m = np.where(raster == int(Raster.HEURISTIC), padded_n > padded_m, raster == int(Raster.ALONG_M))
+    return Grid(along_m & scheduled, swizzle, padded_m, padded_n)
+
+
+def effective_launch(columns: Columns, problem: Problem) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+    """Whether tiles are rastered along M, and log2 of the swizzle used, as :func:`launch_grid` has them."""
+    grid = launch_grid(columns, *tile_counts(columns, problem))
+    return grid.along_m, np.log2(grid.swizzle).astype(np.int32)
 
 
 def shared_memory_bytes(columns: Columns, dtype: DType) -> IntArray:
     """Bytes of dynamic shared memory the kernel asks for: ``sizeof(SharedStorage)`` of its kernel layer, exactly.
 
     Besides the tensors (:func:`tensor_bytes`) it holds two 8-byte barriers per mainloop stage and per stage of C, the
-    ordering barriers of its warpgroups, and padding to the alignment of the epilogue's swizzle.
+    ordering barriers of its warpgroups, and padding to the alignment of the epilogue's swizzle. Columns that have been
+    through :func:`with_shared_memory` know the answer.
     """
-    schedule, tma = columns["schedule"], columns["epilogue"] == Epilogue.TMA
-    subtile_rows, subtile_columns = epilogue_tile(columns, dtype)
-    d_row_major = np.array([family[2] == "T" for family in FAMILIES])[columns["family"]]
-    line = np.where(d_row_major, subtile_columns, subtile_rows) * dtype.bytes
+    if "shared_memory" in columns:
+        return columns["shared_memory"]
+    schedule, tma = columns["schedule"], columns["epilogue"] == int(Epilogue.TMA)
+    staging = _staging(columns, dtype)
+    line = np.where(_D_ROW_MAJOR[columns["family"]], staging.width, staging.rows) * dtype.bytes
     # A shared-memory swizzle of 2^i x 16-byte lines needs 8 lines of alignment: 32 -> 256, 64 -> 512, 128 -> 1024.
     unit = np.where(tma, np.clip(line & -line, 16, 128) * 8, 128)
-    _, stages_c, _ = _epilogue_stages(columns, dtype)
     pair = 2 * BARRIER_BYTES
-    pipelines = pair * (columns["stages"] + np.where(tma, stages_c, 1))
+    pipelines = pair * (columns["stages"] + np.where(tma, staging.stages_c, 1))
     # Load order and scheduler storage, and for pingpong the order of the two math warpgroups (2 x 2 barriers).
     ordering = np.array([0, 2 * pair + 2 * pair, 2 * pair], dtype=np.int32)[schedule]
     head = ceil_div(pipelines + ordering, unit) * unit
     # The epilogue's (empty) fusion storage is padded to the same alignment.
-    epilogue = epilogue_bytes(columns, dtype) + unit
+    epilogue = staging.bytes + unit
     main = mainloop_bytes(columns, dtype)
-    tensors = np.where(schedule == Schedule.WARPSPECIALIZED, np.maximum(main, epilogue), main + epilogue)
+    tensors = np.where(schedule == int(Schedule.WARPSPECIALIZED), np.maximum(main, epilogue), main + epilogue)
     return (ceil_div(head + tensors, unit) * unit).astype(np.int32)
+
+
+def with_shared_memory(columns: Columns, dtype: DType) -> Columns:
+    """Note the shared memory of kernels that are ranked time and again, which takes long to compute, in a column."""
+    return {**columns, "shared_memory": shared_memory_bytes(columns, dtype)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .columns import CANDIDATE_COLUMNS, Columns, concat, size, take, with_launch
+from .columns import Columns, concat, from_launches, take, with_launch
 from .errors import InvalidConfig
 from .estimates import ceil_div, effective_launch, tile_counts
 from .rules import (
@@ -67,6 +68,13 @@ SPLIT_UNITS: Final = 264
 """Most slices of tiles, two waves of such a GPU."""
 SPLIT_K_TILES: Final = 4
 """Fewest k-tiles of a slice."""
+
+_ORDERS: Final = from_launches(
+    [Launch(), *(Launch(raster, swizzle) for raster, swizzle in product((Raster.ALONG_M, Raster.ALONG_N), SWIZZLES))]
+)
+"""Every raster and swizzle that can be asked for, the default ones first."""
+_ONLY_IF_WORTH: Final = np.array([kind in SPLIT_K_DECOMPOSITIONS[1:] for kind in Decomposition])
+"""True for the decompositions, by code, that are proposed only where splitting K is worth a look."""
 
 
 def enumerate_configs(
@@ -154,9 +162,9 @@ def candidates_for(configs: Columns, problem: Problem) -> tuple[Columns, NDArray
         Candidate columns and, for each, the row of ``configs`` that it came from.
     """
     swapped = (configs["family"] == FAMILIES.index(swap_family(problem.layout))).astype(np.int32)
-    columns = with_launch(configs, swapped=swapped)
+    columns = {**configs, "swapped": swapped}
     rows = np.flatnonzero(problem_mask(columns, problem) & multicast_mask(columns, problem.dtype))
-    return take(columns, rows), rows
+    return with_launch(take(configs, rows), swapped=swapped[rows]), rows
 
 
 def splits_worth_a_look(columns: Columns, problem: Problem) -> NDArray[np.bool_]:
@@ -165,16 +173,24 @@ def splits_worth_a_look(columns: Columns, problem: Problem) -> NDArray[np.bool_]
     A Stream-K kernel that cuts K into slices behaves like another kernel. It pays where there are too few tiles to
     fill the GPU and K is long; raster and swizzle are then the default ones.
     """
+    splits = columns["splits"]
+    plain = (columns["raster"] == int(Raster.HEURISTIC)) & (columns["swizzle"] == 1)
+    return np.asarray((splits > 1) & plain & (splits <= _most_splits(columns, problem)))
+
+
+def _most_splits(columns: Columns, problem: Problem) -> NDArray[np.int64]:
+    """Most slices of K with which each kernel is worth a look, 0 or 1 if K is better left whole; shape (rows,)."""
+    stream_k = columns["scheduler"] == int(Scheduler.STREAM_K)
+    if not stream_k.any():
+        return np.zeros(len(stream_k), dtype=np.int64)
     tiles_m, tiles_n = tile_counts(columns, problem)
-    tiles, splits = tiles_m * tiles_n, columns["splits"]
-    plain = (columns["raster"] == Raster.HEURISTIC) & (columns["swizzle"] == 1)
-    few = (tiles <= SPLIT_TILES) & (tiles * splits <= SPLIT_UNITS)
-    long = ceil_div(problem.k, columns["tile_k"]) >= SPLIT_K_TILES * splits
-    stream_k = columns["scheduler"] == Scheduler.STREAM_K
-    return np.asarray((splits > 1) & plain & stream_k & few & long)
+    tiles, k_tiles = tiles_m * tiles_n, ceil_div(problem.k, columns["tile_k"])
+    most = np.minimum(SPLIT_UNITS // tiles, k_tiles // SPLIT_K_TILES)
+    return np.where(stream_k & (tiles <= SPLIT_TILES), most, 0)
 
 
-def _splits(deterministic: bool) -> list[Launch]:
+@cache
+def _splits(deterministic: bool) -> Columns:
     """Split-K launches that are proposed for a Stream-K kernel, those with atomic adds only if wanted."""
     proposed: list[tuple[Decomposition, tuple[int, ...]]] = [
         (Decomposition.SPLIT_K, SPLITS),
@@ -183,7 +199,14 @@ def _splits(deterministic: bool) -> list[Launch]:
     ]
     if not deterministic:
         proposed.append((Decomposition.SPLIT_K_ATOMIC, ATOMIC_SPLITS))
-    return [Launch(decomposition=kind, splits=count) for kind, counts in proposed for count in counts]
+    return from_launches(Launch(decomposition=kind, splits=count) for kind, counts in proposed for count in counts)
+
+
+@cache
+def _stream_k_launches(deterministic: bool) -> Columns:
+    """Launches that only Stream-K kernels have: two that leave K whole, and those that split it."""
+    whole = (Decomposition.DATA_PARALLEL, Decomposition.STREAM_K)
+    return concat([from_launches(Launch(decomposition=kind) for kind in whole), _splits(deterministic)])
 
 
 def ranked_candidates(
@@ -206,18 +229,15 @@ def ranked_candidates(
         Candidate columns, the default launches first, and the row of ``configs`` of each.
     """
     default, rows = candidates_for(configs, problem)
-    halved = {**default, "splits": np.full_like(default["splits"], 2)}  # fewer slices than any other split has
-    stream_k = np.flatnonzero(splits_worth_a_look(halved, problem))
-    if not len(stream_k):
+    most = _most_splits(default, problem)
+    some = np.flatnonzero(most > 1)
+    if not len(some):
         return default, rows
-    launches = _splits(deterministic)
-    index = np.tile(stream_k, len(launches))
-    split = take(default, index)
-    for name in ("decomposition", "splits"):
-        values = np.array([getattr(launch, name) for launch in launches], dtype=np.int32)
-        split[name] = np.repeat(values, len(stream_k))
-    kept = splits_worth_a_look(split, problem)
-    return concat([default, take(split, kept)]), np.concatenate([rows, rows[index[kept]]])
+    splits = _splits(deterministic)
+    launch, place = np.nonzero(splits["splits"][:, None] <= most[some])
+    kernel = some[place]
+    split = {**take(default, kernel), **take(splits, launch)}
+    return concat([default, split]), np.concatenate([rows, rows[kernel]])
 
 
 def enumerate_launches(
@@ -245,29 +265,16 @@ def enumerate_launches(
         Candidate columns (``swapped`` is kept, or follows from the family) and the row of ``configs`` of each.
     """
     swapped = configs["swapped"] if "swapped" in configs else (~serves(configs, problem)).astype(np.int32)
-    choices = [(Raster.HEURISTIC, 1), *product((Raster.ALONG_M, Raster.ALONG_N), SWIZZLES)]
-    index = np.tile(np.arange(size(configs)), len(choices))
-    scheduled = with_launch(take(configs, index), swapped=swapped[index])
-    for name, values in zip(("raster", "swizzle"), zip(*choices, strict=True), strict=True):
-        scheduled[name] = np.repeat(np.array(values, dtype=np.int32), size(configs))
-    # One row a choice: what each raster and swizzle comes to; a choice is new if no earlier one comes to the same.
-    along_m, log_swizzle = effective_launch(scheduled, problem)
-    key = (2 * log_swizzle + along_m).reshape(len(choices), size(configs))
-    earlier = np.tri(len(choices), k=-1, dtype=bool)[:, :, None]
-    new = ~((key[:, None] == key[None]) & earlier).any(axis=1)
-    new[1:] &= configs["schedule"] != Schedule.WARPSPECIALIZED
-    parts, rows = [take(scheduled, new.ravel())], [index[new.ravel()]]
-    stream_k = configs["scheduler"] == Scheduler.STREAM_K
-    k_tiles = ceil_div(problem.k, configs["tile_k"])
-    whole = [Launch(decomposition=Decomposition.DATA_PARALLEL), Launch(decomposition=Decomposition.STREAM_K)]
-    for launch in [*whole, *_splits(deterministic)] if stream_k.any() else []:
-        chosen = np.flatnonzero(stream_k & (k_tiles >= 2 * launch.splits))
-        part = with_launch(take(configs, chosen), launch, swapped[chosen])
-        if launch.decomposition in SPLIT_K_DECOMPOSITIONS[1:]:
-            kept = splits_worth_a_look(part, problem)
-            part, chosen = take(part, kept), chosen[kept]
-        parts.append(part)
-        rows.append(chosen)
-    columns, origin = concat(parts), np.concatenate(rows)
-    order = np.argsort(origin, kind="stable")
-    return {name: columns[name][order] for name in CANDIDATE_COLUMNS}, origin[order]
+    kernels = {**configs, "swapped": swapped}
+    # One row a launch, one column a kernel. A bit for what a raster and swizzle come to; one that sets none is not new.
+    orders = {name: _ORDERS[name][:, None] for name in ("raster", "swizzle")}
+    along_m, log_swizzle = effective_launch({**kernels, **orders}, problem)
+    seen = np.bitwise_or.accumulate(1 << (2 * log_swizzle + along_m))
+    new = np.ones(seen.shape, dtype=np.bool_)
+    new[1:] = seen[1:] != seen[:-1]
+    stream_k = _stream_k_launches(deterministic)
+    only_if_worth = _ONLY_IF_WORTH[stream_k["decomposition"]][:, None]
+    most = np.where(only_if_worth, _most_splits(kernels, problem), ceil_div(problem.k, configs["tile_k"]) // 2)
+    fits = (configs["scheduler"] == int(Scheduler.STREAM_K)) & (stream_k["splits"][:, None] <= most)
+    origin, launch = np.nonzero(np.concatenate([new, fits]).T)
+    return {**take(kernels, origin), **take(concat([_ORDERS, stream_k]), launch)}, origin

@@ -71,7 +71,8 @@ class Ensemble:
             return _mean(parts), np.arange(len(features)), np.concatenate(parts)
         first = self._voices(0, features).mean(axis=0)
         top = _top(first, self.rescored)
-        parts = [self._voices(number, features[top]) for number in self._deciding]
+        shortlist = features[top]
+        parts = [self._voices(number, shortlist) for number in self._deciding]
         return _two_stages(first, top, _mean(parts)), top, np.concatenate(parts)
 
     @property

@@ -22,7 +22,7 @@ from .base import Floats, Matrix, Rows
 OBJECTIVES: Final = frozenset({"rank:ndcg", "rank:pairwise", "reg:squarederror"})
 """Objectives whose prediction is the margin itself, so that ``base_score`` is simply added."""
 MAX_DEPTH: Final = 16
-"""Deepest tree that is evaluated: the leaf table has 2^depth entries a tree."""
+"""Deepest tree that is evaluated: the tables of nodes and leaves have 2^depth entries a tree each."""
 _BLOCK: Final = 1024
 """Rows evaluated together: a multiple of 64, small enough for the words of a level to stay in cache."""
 _FEW: Final = 40
@@ -166,7 +166,9 @@ class Forest:
         stop = np.append(start, len(unique))[1:]
         self._spans = list(zip(used.tolist(), start.tolist(), stop.tolist(), strict=True))
 
+        # A code has bit d set if the path turned right at depth d; in tables, trees of the same code are neighbours.
         self._levels: list[_Level] = []
+        self._nodes: list[tuple[Ints, Matrix]] = []
         leaves: list[tuple[Ints, NDArray[np.int64]]] = []
         nodes, code = offset[:-1].copy(), np.zeros(count, dtype=np.int64)
         leaves.append((nodes[leaf[nodes]], code[leaf[nodes]]))
@@ -183,39 +185,34 @@ class Forest:
             inner = inner[np.argsort(owner[children[inner]], kind="stable")]
             trees, first = np.unique(owner[nodes], return_index=True)
             self._levels.append(_Level(condition[nodes], trees, first, inner))
+            # Where a path has ended it goes on to the left: nothing reaches a threshold of NaN.
+            shape, place = (1 << depth, count), (code, owner[nodes])
+            compared, threshold = np.zeros(shape, dtype=np.intp), np.full(shape, np.nan, dtype=np.float32)
+            compared[place], threshold[place] = feature[nodes], value[nodes]
+            self._nodes.append((compared, threshold))
             nodes, code = children[inner], codes[inner]
 
-        # A leaf is its own child on both sides.
-        here = np.arange(len(leaf))
-        self._roots, self._node_feature = offset[:-1], np.where(leaf, 0, feature)
-        self._node_value = value
-        self._children = np.stack([np.where(leaf, here, left), np.where(leaf, here, right)], axis=1).reshape(-1)
-
-        self._leaves = np.zeros((count, 1 << len(self._levels)), dtype=np.float32)
+        self._leaves = np.zeros((1 << len(self._levels), count), dtype=np.float32)
         for tips, codes in leaves:
-            self._leaves[owner[tips], codes] = value[tips]
+            self._leaves[codes, owner[tips]] = value[tips]
 
     def _walk(self, features: Matrix) -> Floats:
         """Return the scores of a few rows without NaN, added up in the same order as those of many."""
         rows, width = features.shape
         flat = np.ascontiguousarray(features, dtype=np.float32).reshape(-1)
-        first = np.arange(rows) * width
-        node = np.repeat(self._roots[:, None], rows, axis=1)
-        place, value, threshold = np.empty_like(node), *np.empty((2, *node.shape), dtype=np.float32)
+        step = len(self.trees)
+        first = np.tile(np.arange(rows) * width, (step, 1))
+        index = np.repeat(np.arange(step)[:, None], rows, axis=1)
+        place, value, threshold = np.empty_like(index), *np.empty((2, *index.shape), dtype=np.float32)
         # Indices are always in range; "clip" only saves the check, and a copy of the output.
-        for _ in self._levels:
-            self._node_feature.take(node, out=place, mode="clip")
+        for compared, thresholds in self._nodes:
+            compared.take(index, out=place, mode="clip")
             place += first
             flat.take(place, out=value, mode="clip")
-            self._node_value.take(node, out=threshold, mode="clip")
-            node *= 2
-            node += value >= threshold
-            self._children.take(node, out=place, mode="clip")
-            node, place = place, node
-        output: NDArray[np.float32] = self._node_value.take(node).sum(
-            axis=0, dtype=np.float32, initial=np.float32(self.base)
-        )
-        return output.astype(np.float64)
+            thresholds.take(index, out=threshold, mode="clip")
+            index += np.multiply(value >= threshold, step, out=place)
+            step *= 2
+        return self._sum(index)
 
     def _conditions(self, features: Matrix) -> Words:
         """Return "goes right" of every condition and row as bits, shape (words, conditions)."""
@@ -249,13 +246,17 @@ class Forest:
             code |= bits.astype(code.dtype, copy=False) << code.dtype.type(depth)
             if len(level.inner):
                 reach = np.take(np.concatenate([reach ^ right, right], axis=1), level.inner, axis=1)
-        width = self._leaves.shape[1]
         index = code.astype(np.intp)
-        index += (np.arange(count) * width)[:, None]
-        output: NDArray[np.float32] = np.take(self._leaves.reshape(-1), index).sum(
-            axis=1, dtype=np.float32, initial=np.float32(self.base)
+        index *= count
+        index += np.arange(count)[:, None]
+        return self._sum(index).reshape(-1)[:rows]
+
+    def _sum(self, index: Ints) -> Floats:
+        """Add up leaves of shape (..., trees, rows) over the trees, one after the other."""
+        output: NDArray[np.float32] = self._leaves.take(index).sum(
+            axis=-2, dtype=np.float32, initial=np.float32(self.base)
         )
-        return output.reshape(-1)[:rows].astype(np.float64)
+        return output.astype(np.float64)
 
 
 def slim(document: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from ..generator import (
+    DTYPES,
     FAMILIES,
     Candidate,
     Columns,
@@ -27,6 +28,7 @@ from ..generator import (
     valid_mask,
 )
 from ..generator import columns as col
+from ..generator.estimates import with_shared_memory
 
 CATALOGUE_DTYPE: Final = "bf16"
 """Element type of the shipped catalogue's kernels."""
@@ -71,7 +73,8 @@ def shipped_pool(problem: Problem) -> Pool:
 def _catalogue_of(layout: str) -> Columns:
     """Return the kernels of the shipped catalogue that serve a layout, directly or swapped."""
     configs = load_catalogue()
-    return col.take(configs, np.isin(configs["family"], [FAMILIES.index(layout), FAMILIES.index(swap_family(layout))]))
+    serving = np.isin(configs["family"], [FAMILIES.index(layout), FAMILIES.index(swap_family(layout))])
+    return with_shared_memory(col.take(configs, serving), DTYPES[CATALOGUE_DTYPE])
 
 
 def space_pool(space: object, problem: Problem) -> Pool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..generator import Columns, Problem, enumerate_launches, ranked_candidates, splits_worth_a_look
+from ..generator import LAUNCH_COLUMNS, Columns, Problem, enumerate_launches, ranked_candidates, splits_worth_a_look
 from ..generator import columns as col
 from ..models import assess
 
@@ -94,8 +94,8 @@ def rank_candidates(
         return Ranking(candidates, row, score, doubt)
     order = np.lexsort((np.arange(len(origin)), -ranker.score(variants, problem, hardware), origin))
     winner = order[np.searchsorted(origin[order], np.arange(len(best)))]
-    for name, values in candidates.items():
-        values[best] = variants[name][winner]
+    for name in LAUNCH_COLUMNS:
+        candidates[name][best] = variants[name][winner]
     return Ranking(candidates, row, score, doubt)
 
 

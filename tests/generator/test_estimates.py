@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from cutlass_ranker.generator import (
@@ -32,6 +33,7 @@ from cutlass_ranker.generator import (
     tile_counts,
 )
 from cutlass_ranker.generator import columns as col
+from cutlass_ranker.generator.estimates import launch_grid, with_shared_memory
 
 FIXTURE = Path(__file__).parent / "fixtures" / "shared_storage.csv"
 BF16 = DTYPES["bf16"]
@@ -116,6 +118,29 @@ def test_tile_counts_round_up_to_clusters() -> None:
 )
 def test_swizzle_is_lowered_on_small_grids(side: int, wanted: int, log: int) -> None:
     assert launched(Problem(4096, side, 64), Raster.HEURISTIC, wanted)[1] == log
+
+
+def test_the_grid_is_padded_to_clusters_times_swizzle() -> None:
+    config = KernelConfig(128, 128, 64, 2, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA)
+    plain = KernelConfig(128, 128, 64, 2, 1, 4, Schedule.WARPSPECIALIZED, Epilogue.TMA)
+    launches = [Launch(Raster.ALONG_M, 8), Launch(Raster.ALONG_M, 2), Launch()]
+    columns = col.from_candidates([*(Candidate(config, launch) for launch in launches), Candidate(plain)])
+    # 5 x 9 tiles, 6 x 9 once rounded up to clusters of two rows: 6 on the smaller side allow a swizzle of 8.
+    grid = launch_grid(columns, np.full(4, 5.0), np.full(4, 9.0))
+    assert grid.swizzle.tolist() == [8, 2, 1, 1]
+    assert grid.padded_m.tolist() == [16, 8, 6, 6]
+    assert grid.padded_n.tolist() == [16, 10, 9, 9]
+    assert grid.along_m.tolist() == [True, True, True, False]
+
+
+def test_shared_memory_is_noted_once_and_stays_with_its_kernel() -> None:
+    columns = with_shared_memory(col.from_configs(config for config, _ in measured()), BF16)
+    sizes = [size for _, size in measured()]
+    assert columns["shared_memory"].tolist() == sizes
+    backwards = col.with_launch(col.take(columns, slice(None, None, -1)))
+    assert shared_memory_bytes(backwards, BF16).tolist() == sizes[::-1]
+    # What was noted is what is read.
+    assert shared_memory_bytes({**columns, "shared_memory": columns["shared_memory"] + 1}, BF16)[0] == sizes[0] + 1
 
 
 def test_heuristic_rasters_along_m_when_there_are_more_tiles_along_n() -> None:

@@ -13,6 +13,7 @@ import pytest
 from cutlass_ranker.generator import (
     CONFIG_COLUMNS,
     DTYPES,
+    LAUNCH_COLUMNS,
     Decomposition,
     Epilogue,
     InvalidConfig,
@@ -142,6 +143,32 @@ def test_launches_are_distinct_and_complete() -> None:
             reachable = 1 + (small >= 2) + (small >= 3) + (small >= 6)
             plain = mine & (columns["decomposition"] == 0)
             assert plain.sum() == 2 * reachable
+
+
+def test_other_columns_stay_with_their_kernels() -> None:
+    configs = enumerate_configs("TN")
+    configs = col.take(configs, np.random.default_rng(1).choice(col.size(configs), 400, replace=False))
+    marked = {**configs, "mark": np.arange(400, dtype=np.int32)}
+    for enumerate_some in (candidates_for, ranked_candidates, enumerate_launches):
+        columns, rows = enumerate_some(marked, Problem(256, 256, 8192))
+        assert len(rows) > 100
+        assert np.array_equal(columns["mark"], rows)
+
+
+def test_launches_come_kernel_by_kernel_in_one_order() -> None:
+    configs = [stream_k(128, 64), KernelConfig(128, 128, 64, 1, 1, 4, Schedule.WARPSPECIALIZED, Epilogue.TMA)]
+    columns, rows = enumerate_launches(col.from_configs(configs), Problem(256, 512, 1024))
+    # 2 x 4 tiles: the heuristic rasters along M, so that asking for it is new only with a swizzle of 2, the most that
+    # 2 tiles allow. 16 k-tiles leave two to each of 8 slices, and 4 to each of 4 where others than the serial ones pay.
+    expected = [
+        (0, 1, 0, 1), (1, 2, 0, 1), (2, 1, 0, 1), (2, 2, 0, 1), (0, 1, 1, 1), (0, 1, 3, 1),
+        *((0, 1, 2, splits) for splits in (2, 4, 8)),
+        *((0, 1, kind, splits) for kind in (5, 6) for splits in (2, 3, 4)),
+        (0, 1, 0, 1),
+    ]  # fmt: skip
+    asked = zip(*(columns[name].tolist() for name in LAUNCH_COLUMNS), strict=True)
+    assert list(asked) == expected
+    assert rows.tolist() == [0] * (len(expected) - 1) + [1]
 
 
 def test_splits_keep_two_k_tiles() -> None:

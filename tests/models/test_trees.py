@@ -78,6 +78,14 @@ def test_nan_takes_the_default_side() -> None:
     assert to_right.scores(x).tolist() == [1.0, 1.0]
 
 
+def test_infinite_values_do_not_leave_a_path_that_has_ended() -> None:
+    forest = Forest.from_xgboost(document(stump(1, 0.5, -16.0, 16.0), LOPSIDED, LEAF))
+    x = np.array([[np.inf, np.inf], [-np.inf, np.inf], [np.inf, -np.inf]], dtype=np.float32)
+    expected = [0.5 + 16 + 8 + 0.125, 0.5 + 16 + 1 + 0.125, 0.5 - 16 + 2 + 0.125]
+    assert forest.scores(x).tolist() == expected
+    assert forest.scores(np.tile(x, (50, 1))).tolist() == expected * 50
+
+
 def test_head_stops_boosting_early() -> None:
     forest = Forest.from_xgboost(document(stump(0, 0.0, 1.0, 2.0), stump(0, 0.0, 10.0, 20.0), base="[1E0]"))
     x = np.array([[-1, 0], [1, 0]], dtype=np.float32)

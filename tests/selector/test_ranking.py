@@ -20,9 +20,11 @@ from cutlass_ranker.generator import (
     candidates_for,
     enumerate_configs,
     enumerate_launches,
+    shared_memory_bytes,
 )
 from cutlass_ranker.generator import columns as col
 from cutlass_ranker.selector import rank_candidates
+from cutlass_ranker.selector.pool import shipped_pool
 
 H200 = get_hardware("h200")
 PROBLEM = Problem(4096, 4096, 4096)
@@ -160,3 +162,11 @@ def test_the_input_is_not_changed(scheduler: Scheduler) -> None:
     rank_candidates(Formula(hashed), configs, PROBLEM, H200)
     for name, values in before.items():
         np.testing.assert_array_equal(configs[name], values)
+
+
+def test_the_shipped_kernels_know_their_shared_memory() -> None:
+    configs = dict(shipped_pool(PROBLEM).configs)
+    noted = configs.pop("shared_memory")
+    np.testing.assert_array_equal(noted, shared_memory_bytes(configs, PROBLEM.dtype))
+    ranking = rank_candidates(Formula(hashed), configs | {"shared_memory": noted}, PROBLEM, H200)
+    np.testing.assert_array_equal(ranking.candidates["shared_memory"], noted[ranking.row])

@@ -5,7 +5,6 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -212,12 +211,11 @@ def test_version(call) -> None:  # type: ignore[no-untyped-def]
     assert call("--version") == (0, f"cutlass-ranker {__version__}\n", "")
 
 
-def test_a_whole_select_takes_under_one_and_a_half_seconds(slowness: Callable[[], float]) -> None:
+def test_a_whole_select_takes_under_one_and_a_half_seconds() -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([*COMMAND, "select", "8192", "7168", "5120"], check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert spent / slowness() < 1.5
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.5
 
 
 def test_help_imports_nothing_heavy() -> None:

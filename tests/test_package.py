@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
@@ -31,13 +30,13 @@ def run(code: str) -> str:
     return result.stdout.strip()
 
 
-def test_importing_is_quick_and_light(slowness: Callable[[], float]) -> None:
+def test_importing_is_quick_and_light() -> None:
     heavy = ("torch", "xgboost", "pandas", "pyarrow", "numpy", "sklearn", "optuna", "matplotlib")
     seconds, loaded = run(
         "import time; start = time.process_time(); import cutlass_ranker, sys; spent = time.process_time() - start;"
         f"print(spent, [name for name in {heavy} if name in sys.modules])"
     ).split(" ", 1)
-    assert float(seconds) / slowness() < 0.5
+    assert float(seconds) < 0.5
     assert loaded == "[]"
 
 

@@ -6,7 +6,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -88,26 +87,29 @@ def test_another_gpu_may_get_another_answer() -> None:
     assert picks["h20"] != picks["h200"]  # 78 SMs instead of 132
 
 
-def test_a_warm_answer_takes_under_5_ms(slowness: Callable[[], float]) -> None:
+def test_a_warm_answer_takes_under_5_ms() -> None:
     """Processor time of one thread; the best of some rounds, because a neighbour on the core slows it for seconds."""
     select_kernel(4096, 4096, 4096)
-    medians = []
-    for turn in range(5):
+    medians = [1.0]
+    for turn in range(40):
+        if min(medians) < 5e-3:
+            break
+        time.sleep(0.0 if turn < 5 else 0.5)
         spent = []
         for step in range(15):
             start = time.thread_time()
             select_kernel(64 + 8 * step, 4096 + 64 * step, 4160 + 64 * turn)
             spent.append(time.thread_time() - start)
-        medians.append(statistics.median(spent) / slowness())
+        medians.append(statistics.median(spent))
     assert min(medians) < 5e-3
 
 
-def test_a_repeated_answer_takes_under_20_us(slowness: Callable[[], float]) -> None:
+def test_a_repeated_answer_takes_under_20_us() -> None:
     select_kernel(4096, 4096, 4096)
     start = time.thread_time()
     for _ in range(2000):
         select_kernel(4096, 4096, 4096)
-    assert (time.thread_time() - start) / 2000 / slowness() < 20e-6
+    assert (time.thread_time() - start) / 2000 < 20e-6
 
 
 def test_a_list_of_configs_of_the_catalogue_is_served() -> None:

@@ -103,7 +103,7 @@ def estimate_pace(terms: Terms, work: Work, traffic: Traffic) -> Pace:
     latency = L2_LATENCY + (DRAM_LATENCY - L2_LATENCY) * missed
     sharing = np.clip(np.ceil(work.units / terms.active), 1.0, terms.resident)
     step = np.maximum(np.maximum(mma, fill), latency / (terms.stages * sharing))
-    tma = terms.columns["epilogue"] == int(Epilogue.TMA)
+    tma = terms.columns["epilogue"] != int(Epilogue.NOSMEM)
     per_clock = np.where(tma, STORE_BYTES_PER_CLOCK, DIRECT_STORE_BYTES_PER_CLOCK)
     epilogue = terms.tile_m * terms.tile_n * (size / clock) / per_clock
     return Pace(mma, peak_mma, fill, latency, sharing, step, epilogue)

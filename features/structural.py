@@ -24,6 +24,7 @@ _CATEGORIES: Final = tuple(
     for column, levels, source in (
         ("schedule", (Schedule.WARPSPECIALIZED, Schedule.PINGPONG, Schedule.COOPERATIVE), _PAPER),
         ("epilogue", (Epilogue.TMA,), _PAPER),
+        ("epilogue", (Epilogue.TMA_64,), OWN),
         ("scheduler", (Scheduler.STREAM_K,), _PAPER),
         ("raster", (Raster.ALONG_M, Raster.ALONG_N), OWN),
         ("decomposition", (Decomposition.DATA_PARALLEL, Decomposition.SPLIT_K, Decomposition.STREAM_K), OWN),

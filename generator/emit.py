@@ -8,6 +8,7 @@ from string import Template
 from typing import Final
 
 from .errors import InvalidConfig
+from .estimates import EPILOGUE_COLUMNS
 from .rules import check
 from .types import Candidate, Decomposition, Epilogue, KernelConfig, Problem, Raster, Schedule, Scheduler
 
@@ -55,6 +56,14 @@ def _epilogue(config: KernelConfig) -> str:
         return "cutlass::epilogue::NoSmemWarpSpecialized"
     suffix = "Cooperative" if config.schedule is Schedule.COOPERATIVE else ""
     return f"cutlass::epilogue::TmaWarpSpecialized{suffix}"
+
+
+def _epilogue_tile(config: KernelConfig) -> str:
+    """C++ type of the epilogue tile."""
+    if config.epilogue is not Epilogue.TMA_64:
+        return "cutlass::epilogue::collective::EpilogueTileAuto"
+    rows = 128 if config.schedule is Schedule.COOPERATIVE else 64
+    return f"cute::Shape<cute::_{rows}, cute::_{EPILOGUE_COLUMNS}>"
 
 
 def _defines(configs: Sequence[KernelConfig]) -> str:
@@ -128,7 +137,8 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
         tile=f"cute::Shape<cute::_{config.tile_m}, cute::_{config.tile_n}, cute::_{config.tile_k}>",
         cluster=f"cute::Shape<cute::_{config.cluster_m}, cute::_{config.cluster_n}, cute::_1>",
         stages=config.stages,
-        schedule=_SCHEDULES[config.schedule], epilogue=_epilogue(config), scheduler=scheduler,
+        schedule=_SCHEDULES[config.schedule], epilogue=_epilogue(config), epilogue_tile=_epilogue_tile(config),
+        scheduler=scheduler,
         support=support, reduction=reduction,
         scheduling="\n  ".join(scheduling),
         m=m, n=n, k=k,
@@ -156,7 +166,7 @@ def emit_unit(configs: Sequence[KernelConfig]) -> str:
         layouts = ", ".join(_LAYOUTS[letter] for letter in c.family)
         shape = f"{c.tile_m}, {c.tile_n}, {c.tile_k}, {c.cluster_m}, {c.cluster_n}, {c.stages}"
         scheduler = _PARALLEL_SPLIT_K if c.scheduler is Scheduler.STREAM_K else _SCHEDULERS[c.scheduler]
-        kinds = f"{_SCHEDULES[c.schedule]}, {_epilogue(c)}, {scheduler}"
+        kinds = f"{_SCHEDULES[c.schedule]}, {_epilogue(c)}, {_epilogue_tile(c)}, {scheduler}"
         types.append(f"struct K{i} : sm90::Gemm<{elements}, {layouts}, {shape}, {kinds}>::Kernel {{}};")
         entries.append(f'      sm90::entry<K{i}>("{c.name}"),')
     lines = [

@@ -24,7 +24,10 @@ BARRIER_BYTES: Final = 8
 IntArray = NDArray[np.int32]
 FloatArray = NDArray[np.float64]
 _CONSUMER_WARPGROUPS: Final[IntArray] = np.array([1, 2, 2], dtype=np.int32)
-_D_ROW_MAJOR: Final = np.array([family[2] == "T" for family in FAMILIES])
+D_ROW_MAJOR: Final = np.array([family[2] == "T" for family in FAMILIES])
+"""True for the families, by code, with a row-major D."""
+EPILOGUE_COLUMNS: Final = 64
+"""Columns of the epilogue tile of ``Epilogue.TMA_64``."""
 _SWIZZLES: Final = np.array(SWIZZLES, dtype=np.float64)
 _SWIZZLE_TILES: Final = np.array([2, 3, 6])
 """Tiles that the smaller side of the grid needs for a swizzle of 2, 4 and 8."""
@@ -60,7 +63,7 @@ class _Staging(NamedTuple):
     """How a tile of D passes through shared memory in a TMA epilogue; int32 arrays of shape (rows,)."""
 
     rows: IntArray
-    """Rows of the subtile that is moved at once (``EpilogueTileAuto``)."""
+    """Rows of the subtile that is moved at once (``EpilogueTileAuto``, or that of ``Epilogue.TMA_64``)."""
     width: IntArray
     """Columns of the subtile."""
     stages_c: IntArray
@@ -75,6 +78,7 @@ def _staging(columns: Columns, dtype: DType) -> _Staging:
     cooperative = columns["schedule"] == int(Schedule.COOPERATIVE)
     rows = np.minimum(np.where(cooperative, 128, 64), tile_m)
     width = np.gcd(np.where(~cooperative & (tile_n % 64 == 0), 64, 32) if dtype.bytes == 1 else 32, tile_n)
+    width = np.where(columns["epilogue"] == int(Epilogue.TMA_64), EPILOGUE_COLUMNS, width)
     subtiles = -(-tile_m // rows) * -(-tile_n // width)
     stages_d = np.minimum(subtiles, 2)
     stages_c = np.minimum(subtiles, 4)
@@ -82,7 +86,7 @@ def _staging(columns: Columns, dtype: DType) -> _Staging:
         # D reuses the buffers of C, which needs one more stage than D; without C the count is not raised.
         stages_c = np.where(void_c, stages_c, np.maximum(stages_c, stages_d + 1))
     with_source = stages_c if dtype.bytes > 1 else stages_c + stages_d
-    buffers = np.where(columns["epilogue"] == int(Epilogue.TMA), np.where(void_c, stages_d, with_source), 0)
+    buffers = np.where(columns["epilogue"] != int(Epilogue.NOSMEM), np.where(void_c, stages_d, with_source), 0)
     subtile = -(-rows * width * dtype.bytes // 128) * 128
     return _Staging(*(values.astype(np.int32) for values in (rows, width, stages_c, subtile * buffers)))
 
@@ -167,9 +171,9 @@ def shared_memory_bytes(columns: Columns, dtype: DType) -> IntArray:
     """
     if "shared_memory" in columns:
         return columns["shared_memory"]
-    schedule, tma = columns["schedule"], columns["epilogue"] == int(Epilogue.TMA)
+    schedule, tma = columns["schedule"], columns["epilogue"] != int(Epilogue.NOSMEM)
     staging = _staging(columns, dtype)
-    line = np.where(_D_ROW_MAJOR[columns["family"]], staging.width, staging.rows) * dtype.bytes
+    line = np.where(D_ROW_MAJOR[columns["family"]], staging.width, staging.rows) * dtype.bytes
     # A shared-memory swizzle of 2^i x 16-byte lines needs 8 lines of alignment: 32 -> 256, 64 -> 512, 128 -> 1024.
     unit = np.where(tma, np.clip(line & -line, 16, 128) * 8, 128)
     pair = 2 * BARRIER_BYTES

@@ -13,7 +13,7 @@ from .types import DTYPES, FAMILIES, DType, Epilogue, KernelConfig, Schedule, Sc
 _PATTERN: Final = re.compile(
     r"cutlass3x_sm90_tensorop_gemm_(?P<a>\w+?)_(?P<b>\w+?)_f32_(?P<c>\w+?)_(?P<d>\w+?)"
     r"_(?P<tile>\d+x\d+x\d+)_(?P<cluster>\d+x\d+x1)_(?P<stages>\d+)_(?P<layout>[tn]{3})_align(?P<align>\d+)"
-    r"(?P<scheduler>_stream_k)?(?P<schedule>_warpspecialized(?:_pingpong|_cooperative)?)(?P<epilogue>_epi_nosmem|_epi_tma)"
+    r"(?P<scheduler>_stream_k)?(?P<schedule>_warpspecialized(?:_pingpong|_cooperative)?)(?P<epilogue>_epi_nosmem|_epi_tma(?:_n64)?)"
 )
 
 

@@ -6,8 +6,8 @@ from typing import Final
 
 SCHEDULES: Final = ("_warpspecialized", "_warpspecialized_pingpong", "_warpspecialized_cooperative")
 """Parts of the name by the value of ``Schedule``."""
-EPILOGUES: Final = ("_epi_nosmem", "_epi_tma")
-"""Parts of the name by the value of ``Epilogue``."""
+EPILOGUES: Final = ("_epi_nosmem", "_epi_tma", "_epi_tma_n64")
+"""Parts of the name by the value of ``Epilogue``; the last one is this project's, ``cutlass_library`` has no such kernels."""
 SCHEDULERS: Final = ("", "_stream_k")
 """Parts of the name by the value of ``Scheduler``."""
 ALIGNMENT_BYTES: Final = 16

@@ -16,8 +16,16 @@ from numpy.typing import NDArray
 
 from .columns import Columns, from_candidates, from_configs
 from .errors import UnsupportedProblem
-from .estimates import SHARED_MEMORY_LIMIT, SHARED_MEMORY_RESERVE, effective_sizes, tensor_bytes, tile_counts
-from .types import FAMILIES, Candidate, DType, KernelConfig, Problem, Schedule, Scheduler, swap_family
+from .estimates import (
+    D_ROW_MAJOR,
+    EPILOGUE_COLUMNS,
+    SHARED_MEMORY_LIMIT,
+    SHARED_MEMORY_RESERVE,
+    effective_sizes,
+    tensor_bytes,
+    tile_counts,
+)
+from .types import FAMILIES, Candidate, DType, Epilogue, KernelConfig, Problem, Schedule, Scheduler, swap_family
 
 Mask = NDArray[np.bool_]
 
@@ -103,6 +111,12 @@ CONFIG_RULES: Final = (
     _Rule("stream_k_schedule", "the Stream-K scheduler needs the cooperative schedule",
           lambda c, _: (c["scheduler"] == Scheduler.STREAM_K) & (c["schedule"] != Schedule.COOPERATIVE),
           _column("schedule"), _constant(Schedule.COOPERATIVE)),
+    _Rule("epilogue_columns", "tile_n is {value}; an epilogue tile of 64 columns needs a multiple of {limit}",
+          lambda c, _: (c["epilogue"] == Epilogue.TMA_64) & (c["tile_n"] % EPILOGUE_COLUMNS != 0),
+          _column("tile_n"), _constant(EPILOGUE_COLUMNS)),
+    _Rule("epilogue_columns_layout", "an epilogue tile of 64 columns is for a row-major D",
+          lambda c, _: (c["epilogue"] == Epilogue.TMA_64) & ~D_ROW_MAJOR[c["family"]],
+          _column("family"), _constant(FAMILIES.index("TNT"))),
     _Rule("tma_box_a", "tile_k is {value}; a column-major A with cluster_n {cluster_n} allows at most {limit}",
           lambda c, _: _COLUMN_MAJOR_A[c["family"]] & (c["tile_k"] > TMA_BOX * c["cluster_n"]),
           _column("tile_k"), lambda c, _: TMA_BOX * c["cluster_n"]),

@@ -56,6 +56,11 @@ SCHEDULES: Final = (
     (Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K),
 )
 """The eight combinations of mainloop schedule, epilogue schedule and tile scheduler."""
+EXTENDED_SCHEDULES: Final = (
+    *SCHEDULES,
+    *((schedule, Epilogue.TMA_64, scheduler) for schedule, epilogue, scheduler in SCHEDULES if epilogue is Epilogue.TMA),
+)
+"""Those and the four with an epilogue tile of 64 columns."""
 SPLITS: Final = (2, 4, 8, 16)
 """Split counts that are proposed for Stream-K kernels; each slice more waits for one more to add its partial sums."""
 ATOMIC_SPLITS: Final = (4, 8, 16, 24, 32, 48, 64)
@@ -90,7 +95,7 @@ def enumerate_configs(
         Element type of A, B and D.
     space
         ``"paper"``: exactly the space of arXiv 2609.35587 (60,795 kernels for BF16 TN). ``"extended"``: tile_n every
-        multiple of 16 to 256, kernels with and without C, and besides the family itself the swapped one, whose kernels
+        multiple of 16 to 256, kernels with and without C, epilogue tiles of 64 columns too, and besides the family itself the swapped one, whose kernels
         compute the transposed problem.
     problem
         If given, its layout and type replace ``layout`` and ``dtype``, and kernels whose tile is more than twice as
@@ -117,22 +122,28 @@ def enumerate_configs(
         require_supported(problem)
         family, kind = problem.layout, problem.dtype
     if space == "paper":
-        columns = _grid(family, kind, PAPER_TILE_N, (0,))
+        columns = _grid(family, kind, PAPER_TILE_N, (0,), SCHEDULES)
         return columns if problem is None else take(columns, problem_mask(columns, problem))
     parts = []
     for swapped, member in ((False, family), (True, swap_family(family))):
-        part = _grid(member, kind, EXTENDED_TILE_N, (0, 1))
+        part = _grid(member, kind, EXTENDED_TILE_N, (0, 1), EXTENDED_SCHEDULES)
         if problem is not None:
             part = take(part, problem_mask(part, problem.transposed() if swapped else problem))
         parts.append(part)
     return concat(parts)
 
 
-def _grid(family: str, dtype: DType, tile_n: tuple[int, ...], void_c: tuple[int, ...]) -> Columns:
+def _grid(
+    family: str,
+    dtype: DType,
+    tile_n: tuple[int, ...],
+    void_c: tuple[int, ...],
+    kinds: tuple[tuple[Schedule, Epilogue, Scheduler], ...],
+) -> Columns:
     """Valid rows of the full product of one family's choices."""
     shapes = np.array([(m, n, k) for m, n, k in product(TILE_M, tile_n, TILE_K)], dtype=np.int32)
     clusters = np.array(CLUSTERS, dtype=np.int32)
-    schedules = np.array(SCHEDULES, dtype=np.int32)
+    schedules = np.array(kinds, dtype=np.int32)
     index = np.indices((len(shapes), len(clusters), len(STAGES), len(schedules), len(void_c))).reshape(5, -1)
     columns: Columns = {
         "tile_m": shapes[index[0], 0],

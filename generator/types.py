@@ -24,6 +24,9 @@ class Epilogue(IntEnum):
 
     NOSMEM = 0
     TMA = 1
+    TMA_64 = 2
+    """The same with an epilogue tile of 64 columns, where ``EpilogueTileAuto`` has 32: rows of a row-major D leave in
+    whole lines of 128 bytes."""
 
 
 class Scheduler(IntEnum):

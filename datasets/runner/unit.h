@@ -29,15 +29,15 @@ using EpiTmaCooperative = cutlass::epilogue::TmaWarpSpecializedCooperative;
 
 // Element: A, B, D. ElementC: the source, `void` for none. All operands are 16-byte aligned.
 template <class Element, class ElementC, class LayoutA, class LayoutB, class LayoutD, int TileM, int TileN, int TileK,
-          int ClusterM, int ClusterN, int Stages, class Schedule, class EpilogueSchedule, class Scheduler>
+          int ClusterM, int ClusterN, int Stages, class Schedule, class EpilogueSchedule, class EpilogueTile,
+          class Scheduler>
 struct Gemm {
   static constexpr int Alignment = 128 / cutlass::sizeof_bits<Element>::value;
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::Int<TileK>>;
   using Cluster = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
-      cutlass::epilogue::collective::EpilogueTileAuto, float, float, ElementC, LayoutD, Alignment, Element, LayoutD,
-      Alignment, EpilogueSchedule>::CollectiveOp;
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster, EpilogueTile, float, float, ElementC, LayoutD,
+      Alignment, Element, LayoutD, Alignment, EpilogueSchedule>::CollectiveOp;
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, LayoutA, Alignment, Element, LayoutB, Alignment,
       float, Tile, Cluster, cutlass::gemm::collective::StageCount<Stages>, Schedule>::CollectiveOp;

@@ -53,10 +53,19 @@ def test_structural(big):
     check(big, {
         "log2_m": 4096, "log2_n": 4096, "log2_k": 4096, "log2_tile_m": 128, "log2_tile_n": 256, "log2_tile_k": 64,
         "log2_cluster_m": 2, "log2_cluster_n": 1, "stages": 4, "schedule=warpspecialized": 0, "schedule=pingpong": 0,
-        "schedule=cooperative": 1, "epilogue=tma": 0, "scheduler=stream_k": 0, "layout_a=n": 0, "layout_b=n": 1,
+        "schedule=cooperative": 1, "epilogue=tma": 0, "epilogue=tma_64": 0, "scheduler=stream_k": 0, "layout_a=n": 0, "layout_b=n": 1,
         "layout_d=n": 0, "void_c": 0, "swapped": 0, "log2_max_swizzle": 1, "log2_splits": 1, "raster=along_m": 0,
         "raster=along_n": 0, "decomposition=data_parallel": 0, "decomposition=split_k": 0, "decomposition=stream_k": 0,
     })  # fmt: skip
+
+
+def test_an_epilogue_tile_of_64_columns_is_said_and_stores_like_any_tma_epilogue():
+    auto, wide = (
+        features(Candidate(KernelConfig(128, 128, 64, 1, 1, 4, Schedule.PINGPONG, epilogue)), CUBE)
+        for epilogue in (Epilogue.TMA, Epilogue.TMA_64)
+    )
+    assert (wide["epilogue=tma"], wide["epilogue=tma_64"]) == (0, 1)
+    assert wide["log2_epilogue_ratio"] == auto["log2_epilogue_ratio"]
 
 
 def test_work(big):

@@ -11,7 +11,7 @@ from dataclasses import astuple, fields
 
 import numpy as np
 
-from cutlass_ranker.generator import DTYPES, FAMILIES, KernelConfig, Schedule, enumerate_configs
+from cutlass_ranker.generator import DTYPES, FAMILIES, Epilogue, KernelConfig, Schedule, enumerate_configs
 from cutlass_ranker.generator import columns as col
 
 
@@ -42,11 +42,12 @@ def library_name(config: KernelConfig) -> str:
         lib.GemmKind.Universal3x, 90, description,
         lib.TensorDescription(element, a, 8), lib.TensorDescription(element, b, 8), lib.TensorDescription(source, d, 8),
         lib.DataType.f32, kernel_schedule=schedules[config.schedule],
-        epilogue_schedule=(kinds.NoSmemWarpSpecialized, tma)[config.epilogue],
+        epilogue_schedule=(kinds.NoSmemWarpSpecialized, tma, tma)[config.epilogue],
         tile_scheduler=(lib.TileSchedulerType.Persistent, lib.TileSchedulerType.StreamK)[config.scheduler],
         D=lib.TensorDescription(element, d, 8),
     )  # fmt: skip
-    return str(operation.procedural_name())
+    own = "_n64" if config.epilogue is Epilogue.TMA_64 else ""  # the library has no epilogue tiles of 64 columns
+    return str(operation.procedural_name()) + own
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from cutlass_ranker.datasets.build import find_toolchain
 from cutlass_ranker.generator import Epilogue, KernelConfig, Schedule, Scheduler, check, emit_unit
 
 W, P, C = Schedule
-NOSMEM, TMA = Epilogue
+TMA = Epilogue.TMA
 PERSISTENT, STREAM_K = Scheduler
 KINDS = [(s, e, PERSISTENT) for s in Schedule for e in Epilogue] + [(C, e, STREAM_K) for e in Epilogue]
 
@@ -36,7 +36,8 @@ def sample() -> list[KernelConfig]:
     ]
     configs += [
         KernelConfig(128, 128, 64, 1, 1, 2, *kind, family, void_c)
-        for family, kind, void_c in product(("TTT", "NNT", "NTN", "NNN"), KINDS[2:6], (False, True))
+        for family, kind, void_c in product(("TTT", "NNT", "NTN", "NNN"), KINDS, (False, True))
+        if kind[0] is not W and kind[2] is PERSISTENT
     ]
     configs += [KernelConfig(64, 16, 512, 1, 1, 2, W, TMA), KernelConfig(256, 256, 32, 1, 1, 2, W, TMA)]
     return [config for config in configs if not check(config)]

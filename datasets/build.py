@@ -192,12 +192,8 @@ def build(
 def _make_unit(configs: list[KernelConfig], tools: Toolchain) -> _Unit:
     source = emit_unit(configs)
     runner, templates = files(__package__) / "runner", files(generator) / "templates"
-    headers = (
-        runner / "unit.h",
-        runner / "kernel_abi.h",
-        templates / "split_k_parallel.h",
-        templates / "split_k_reduction.h",
-    )
+    own = ("split_k_parallel.h", "split_k_sum.h", "split_k_reduction.h", "split_k_slices.h")
+    headers = (runner / "unit.h", runner / "kernel_abi.h", *(templates / name for name in own))
     parts = [source, *(header.read_text() for header in headers), *FLAGS]
     parts += [tools.nvcc_version, tools.cutlass_version]
     return _Unit(configs, source, hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16])

@@ -257,7 +257,7 @@ def _layouts(tables: Tables) -> Iterator[Finding]:
 
 def _launches(tables: Tables) -> Iterator[Finding]:
     """Launches that do not exist, or that the kernel's scheduler does not have."""
-    stream_k = tables.kernels.loc[tables.kernels["scheduler"] == Scheduler.STREAM_K, "kernel_id"]
+    kernels = tables.kernels.set_index("kernel_id")["scheduler"]
     for table in ("measurements", "nvmmh_variants"):
         frame = getattr(tables, table)
         split = frame["decomposition"].isin(SPLIT_K_DECOMPOSITIONS)
@@ -269,8 +269,11 @@ def _launches(tables: Tables) -> Iterator[Finding]:
             | (split != (frame["splits"] > 1))
         )
         yield from _count(ERROR, table, "not a launch", broken)
-        decomposed = (frame["decomposition"] != Decomposition.HEURISTIC) & ~frame["kernel_id"].isin(stream_k)
+        scheduler = frame["kernel_id"].map(kernels)
+        decomposed = (frame["decomposition"] != Decomposition.HEURISTIC) & (scheduler == Scheduler.PERSISTENT)
         yield from _count(ERROR, table, "a decomposition without the Stream-K scheduler", decomposed)
+        whole = (frame["decomposition"] != Decomposition.SPLIT_K_SEPARATE) & (scheduler == Scheduler.SPLIT_K)
+        yield from _count(ERROR, table, "a kernel that splits K without a second kernel that adds", whole)
     swapped = ~tables.measurements["swapped"].isin([0, 1])
     yield from _count(ERROR, "measurements", "swapped is neither 0 nor 1", swapped)
 

@@ -14,8 +14,8 @@ def describe(columns: Columns, row: int) -> str:
         f"{value['stages']} stages",
         f"{_schedule(value)}/{_epilogue(value)}",
     ]
-    if value["scheduler"] == Scheduler.STREAM_K:
-        words.append("stream_k")
+    if value["scheduler"] != Scheduler.PERSISTENT:
+        words.append(Scheduler(value["scheduler"]).name.lower())
     if value["raster"] != Raster.HEURISTIC:
         words.append(_raster(value))
     if value["swizzle"] > 1:

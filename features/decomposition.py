@@ -75,10 +75,11 @@ def decompose(terms: Terms) -> Work:
     The slices of a tile pass on one sum after the other, a round trip through L2 each. Added in any order, three are
     enough: the first slice's store, the adds of those between, and the last one's load. Parallel split-K:
     :func:`_parallel_fixup`. With a second kernel each slice stores a tile, then the SMs share the loads of all.
+    Kernels of ``Scheduler.SPLIT_K`` are those with a second kernel, without the Stream-K scheduler.
     """
     blocks, slots, k_tiles = terms.blocks, terms.slots, terms.k_tiles
     waves = np.ceil(blocks / slots)
-    rows = np.flatnonzero(terms.stream_k)
+    rows = np.flatnonzero(terms.splitting)
     splits = np.ones_like(blocks)
     stream, atomic, parallel, separate = np.zeros((4, blocks.size), dtype=np.bool_)
     stream_tiles, partial, barriers, steps, moved = np.zeros((5, blocks.size))
@@ -107,7 +108,8 @@ def decompose(terms: Terms) -> Work:
         units[rows] = np.where(cut, tiles - sk_tiles + sk_units, tiles * count)
         waves[rows] = np.where(cut, np.ceil(whole) + 1.0, rounds)
         per_unit[rows] = np.where(cut, np.maximum(share, np.where(whole > 0, length, 0.0)), sliced)
-        critical[rows] = np.where(cut, np.ceil(whole) * length + share, rounds * sliced)
+        per_sm = np.ceil(tiles * count / terms.active[rows])
+        critical[rows] = np.where(cut, np.ceil(whole) * length + share, per_sm * sliced)
         # Each unit but a tile's last writes its partial sums; Stream-K units end inside a tile once each at most. For a
         # second kernel the last one of each tile that is not padding writes its own too.
         apart, second = parallel[rows], separate[rows]

@@ -26,6 +26,7 @@ _CATEGORIES: Final = tuple(
         ("epilogue", (Epilogue.TMA,), _PAPER),
         ("epilogue", (Epilogue.TMA_64,), OWN),
         ("scheduler", (Scheduler.STREAM_K,), _PAPER),
+        ("scheduler", (Scheduler.SPLIT_K,), OWN),
         ("raster", (Raster.ALONG_M, Raster.ALONG_N), OWN),
         ("decomposition", (Decomposition.DATA_PARALLEL, Decomposition.SPLIT_K, Decomposition.STREAM_K), OWN),
     )

@@ -57,8 +57,8 @@ class Terms:
     """Two consumer warpgroups, each on a tile of its own."""
     cooperative: BoolArray
     """Two consumer warpgroups on one tile."""
-    stream_k: BoolArray
-    """Kernels compiled with the Stream-K scheduler."""
+    splitting: BoolArray
+    """Kernels whose scheduler can split K: Stream-K's, and the one over slices of K."""
 
     accumulators: FloatArray
     """Float32 accumulator registers per consumer thread."""
@@ -134,7 +134,7 @@ def build_terms(columns: Columns, problem: Problem, hardware: Hardware) -> Terms
         plain=plain,
         pingpong=columns["schedule"] == int(Schedule.PINGPONG),
         cooperative=columns["schedule"] == int(Schedule.COOPERATIVE),
-        stream_k=columns["scheduler"] == int(Scheduler.STREAM_K),
+        splitting=columns["scheduler"] != int(Scheduler.PERSISTENT),
         accumulators=accumulators, register_budget=budget,
         spilled=np.maximum(accumulators + OTHER_REGISTERS - budget, 0.0),
         stage_bytes=(tile_m + tile_n) * tile_k * float(problem.dtype.bytes),

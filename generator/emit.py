@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from string import Template
 from typing import Final
 
@@ -21,14 +23,21 @@ _SCHEDULES: Final = {
 _SCHEDULERS: Final = {
     Scheduler.PERSISTENT: "cutlass::gemm::PersistentScheduler",
     Scheduler.STREAM_K: "cutlass::gemm::StreamKScheduler",
+    Scheduler.SPLIT_K: "cutlass::gemm::PersistentScheduler",
 }
 _PARALLEL_SPLIT_K: Final = "cutlass_ranker::ParallelSplitKScheduler"
 """Stream-K scheduler of ``split_k_parallel.h``, which also knows the decompositions of ``_OWN_HEADERS``."""
+_UNIT_SCHEDULERS: Final = {
+    Scheduler.PERSISTENT: "sm90::Persistent",
+    Scheduler.STREAM_K: "sm90::StreamK",
+    Scheduler.SPLIT_K: "sm90::SplitK",
+}
+"""Their names in the runner's ``unit.h``."""
 _OWN_HEADERS: Final = {
     Decomposition.SPLIT_K_PARALLEL: ("split_k_parallel.h",),
-    Decomposition.SPLIT_K_SEPARATE: ("split_k_parallel.h", "split_k_reduction.h"),
+    Decomposition.SPLIT_K_SEPARATE: ("split_k_parallel.h", "split_k_sum.h", "split_k_reduction.h"),
 }
-_OWN_INCLUDE: Final = '#include "split_k_parallel.h"\n'
+_SLICE_HEADERS: Final = ("split_k_sum.h", "split_k_slices.h")
 _EXTENDED_MMA_SHAPES: Final = "#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED\n"
 _USUAL_MMA_N: Final = (8, 16, 32, 64, 96, 128, 192, 256)
 """tile_n for which CUTLASS 4.2 takes a WGMMA of N = tile_n without ``_EXTENDED_MMA_SHAPES``; a tile of any other width
@@ -38,7 +47,14 @@ _REDUCTION: Final = """
       cutlass_ranker::launch_reduction<GemmKernel>(arguments, kernel.params().scheduler, stream) != cudaSuccess) {
     status = cutlass::Status::kErrorInternal;
   }"""
-"""The launch of the second kernel of ``SPLIT_K_SEPARATE``."""
+"""The launch of the second kernel of ``SPLIT_K_SEPARATE`` with a Stream-K kernel."""
+_SLICE_BYTES: Final = "cutlass_ranker::slice_bytes(m, n, kSplits)"
+_SUM: Final = """
+  if (status == cutlass::Status::kSuccess &&
+      cutlass_ranker::launch_sum_slices(static_cast<float const*>(workspace), d, m, n, kSplits, stream) != cudaSuccess) {
+    status = cutlass::Status::kErrorInternal;
+  }"""
+"""The same with slices of K."""
 _RASTERS: Final = {Raster.HEURISTIC: "Heuristic", Raster.ALONG_M: "AlongM", Raster.ALONG_N: "AlongN"}
 _DECOMPOSITIONS: Final = {
     Decomposition.HEURISTIC: "Heuristic",
@@ -77,6 +93,12 @@ def _require_valid(config: KernelConfig) -> None:
         raise InvalidConfig(f"{config.name} cannot be compiled: " + "; ".join(v.message for v in broken))
 
 
+def _support(templates: Traversable, headers: Sequence[str]) -> str:
+    """Text of this project's headers, without what only a file of its own needs."""
+    text = "\n".join((templates / name).read_text() for name in headers)
+    return re.sub(r"#pragma once\n|#include \"split_k_\w+\.h\"\n", "", text) + "\n"
+
+
 def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = None) -> str:
     """Return a self-contained CUDA C++ program for one candidate.
 
@@ -108,7 +130,13 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
         f"arguments.scheduler.raster_order = {raster};",
     ]
     scheduler, support, reduction = _SCHEDULERS[config.scheduler], "", ""
+    slices = config.scheduler is Scheduler.SPLIT_K
     templates = files(__package__) / "templates"
+    if slices:
+        if launch.decomposition is not Decomposition.SPLIT_K_SEPARATE:
+            raise InvalidConfig(f"{config.name} splits K: its launches are those with SPLIT_K_SEPARATE, not {launch}")
+        scheduling.append("cutlass_ranker::slice_k(arguments, kSplits, reinterpret_cast<float*>(d));")
+        support, reduction = f"{_support(templates, _SLICE_HEADERS)}constexpr int kSplits = {launch.splits};\n\n", _SUM
     if config.scheduler is Scheduler.STREAM_K:
         mode = _DECOMPOSITIONS[launch.decomposition]
         order = "Deterministic" if launch.deterministic else "Nondeterministic"
@@ -121,8 +149,7 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
         if launch.decomposition in _OWN_HEADERS:
             scheduling += ["arguments.scheduler.parallel_reduction = true;", "arguments.scheduler.flags = flags;"]
             scheduler = _PARALLEL_SPLIT_K
-            texts = [(templates / name).read_text() for name in _OWN_HEADERS[launch.decomposition]]
-            support = "\n".join(texts).replace("#pragma once\n", "").replace(_OWN_INCLUDE, "") + "\n"
+            support = _support(templates, _OWN_HEADERS[launch.decomposition])
         if launch.decomposition is Decomposition.SPLIT_K_SEPARATE:
             scheduling.append("arguments.scheduler.separate_reduction = true;")
             reduction = _REDUCTION
@@ -132,6 +159,10 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
         defines=_defines([config]),
         swapped="true" if candidate.swapped else "false",
         element=config.dtype.cpp,
+        result="float" if slices else "Element", result_alignment="4" if slices else "kAlignment",
+        set_d="" if slices else "  arguments.epilogue.ptr_D = d;\n",
+        workspace=f" + {_SLICE_BYTES}" if slices else "", no_flags=f" - {_SLICE_BYTES}" if slices else "",
+        d_argument="static_cast<Element*>(workspace)" if slices else "d",
         source="void" if config.void_c else config.dtype.cpp,
         layout_a=layout_a, layout_b=layout_b, layout_d=layout_d,
         tile=f"cute::Shape<cute::_{config.tile_m}, cute::_{config.tile_n}, cute::_{config.tile_k}>",
@@ -148,7 +179,7 @@ def emit_source(candidate: Candidate | KernelConfig, problem: Problem | None = N
 def emit_unit(configs: Sequence[KernelConfig]) -> str:
     """Return one translation unit that holds many kernels and exports them to the runner as ``cr_unit``.
 
-    It includes ``unit.h``, which lies beside the runner's sources and needs ``templates/split_k_parallel.h``. Kernels
+    It includes ``unit.h``, which lies beside the runner's sources and needs ``templates/split_k_*.h``. Kernels
     that share a tile compile faster together.
 
     Raises
@@ -165,7 +196,7 @@ def emit_unit(configs: Sequence[KernelConfig]) -> str:
         elements = f"{element}, {'void' if c.void_c else element}"
         layouts = ", ".join(_LAYOUTS[letter] for letter in c.family)
         shape = f"{c.tile_m}, {c.tile_n}, {c.tile_k}, {c.cluster_m}, {c.cluster_n}, {c.stages}"
-        scheduler = _PARALLEL_SPLIT_K if c.scheduler is Scheduler.STREAM_K else _SCHEDULERS[c.scheduler]
+        scheduler = _UNIT_SCHEDULERS[c.scheduler]
         kinds = f"{_SCHEDULES[c.schedule]}, {_epilogue(c)}, {_epilogue_tile(c)}, {scheduler}"
         types.append(f"struct K{i} : sm90::Gemm<{elements}, {layouts}, {shape}, {kinds}>::Kernel {{}};")
         entries.append(f'      sm90::entry<K{i}>("{c.name}"),')

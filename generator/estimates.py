@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import Columns
-from .types import FAMILIES, SWIZZLES, DType, Epilogue, Problem, Raster, Schedule
+from .types import FAMILIES, SWIZZLES, DType, Epilogue, Problem, Raster, Schedule, Scheduler
 
 WARPGROUP_THREADS: Final = 128
 SHARED_MEMORY_LIMIT: Final = 232448
@@ -20,6 +20,7 @@ SHARED_MEMORY_LIMIT: Final = 232448
 SHARED_MEMORY_RESERVE: Final = 2048
 """Bytes the paper keeps free for barriers and alignment when it judges validity."""
 BARRIER_BYTES: Final = 8
+ACCUMULATOR_BYTES: Final = 4
 
 IntArray = NDArray[np.int32]
 FloatArray = NDArray[np.float64]
@@ -72,6 +73,11 @@ class _Staging(NamedTuple):
     """Bytes of all buffers, each rounded up to 128; 0 for ``nosmem``."""
 
 
+def _d_bytes(columns: Columns, dtype: DType) -> IntArray:
+    """Bytes per element of D as the kernel stores it: slices of K are float32."""
+    return np.where(columns["scheduler"] == int(Scheduler.SPLIT_K), ACCUMULATOR_BYTES, dtype.bytes).astype(np.int32)
+
+
 def _staging(columns: Columns, dtype: DType) -> _Staging:
     """Work out subtile and stages of the epilogue."""
     tile_m, tile_n, void_c = columns["tile_m"], columns["tile_n"], columns["void_c"] == 1
@@ -87,7 +93,7 @@ def _staging(columns: Columns, dtype: DType) -> _Staging:
         stages_c = np.where(void_c, stages_c, np.maximum(stages_c, stages_d + 1))
     with_source = stages_c if dtype.bytes > 1 else stages_c + stages_d
     buffers = np.where(columns["epilogue"] != int(Epilogue.NOSMEM), np.where(void_c, stages_d, with_source), 0)
-    subtile = -(-rows * width * dtype.bytes // 128) * 128
+    subtile = -(-rows * width * _d_bytes(columns, dtype) // 128) * 128
     return _Staging(*(values.astype(np.int32) for values in (rows, width, stages_c, subtile * buffers)))
 
 
@@ -173,7 +179,7 @@ def shared_memory_bytes(columns: Columns, dtype: DType) -> IntArray:
         return columns["shared_memory"]
     schedule, tma = columns["schedule"], columns["epilogue"] != int(Epilogue.NOSMEM)
     staging = _staging(columns, dtype)
-    line = np.where(D_ROW_MAJOR[columns["family"]], staging.width, staging.rows) * dtype.bytes
+    line = np.where(D_ROW_MAJOR[columns["family"]], staging.width, staging.rows) * _d_bytes(columns, dtype)
     # A shared-memory swizzle of 2^i x 16-byte lines needs 8 lines of alignment: 32 -> 256, 64 -> 512, 128 -> 1024.
     unit = np.where(tma, np.clip(line & -line, 16, 128) * 8, 128)
     pair = 2 * BARRIER_BYTES

@@ -50,15 +50,19 @@ def parse_name(name: str) -> KernelConfig:
             "cutlass3x_sm90_tensorop_gemm_bf16_bf16_f32_bf16_bf16_128x256x64_2x1x1_4_tnt_align8_warpspecialized_cooperative_epi_tma"
         )
     element = match["a"]
-    if element not in DTYPES or match["b"] != element or match["d"] != element or match["c"] not in (element, "void"):
-        raise InvalidConfig(f"{name!r}: A, B and D must share one type out of {', '.join(DTYPES)}, and C that or void")
+    if element not in DTYPES or match["b"] != element or match["d"] not in (element, "f32") or match["c"] not in (element, "void"):
+        raise InvalidConfig(
+            f"{name!r}: A, B and D must share one type out of {', '.join(DTYPES)}, and C that or void; "
+            "D is f32 in kernels that split K"
+        )
     dtype = DTYPES[element]
     tile_m, tile_n, tile_k = map(int, match["tile"].split("x"))
     cluster_m, cluster_n, _ = map(int, match["cluster"].split("x"))
+    scheduler = Scheduler.SPLIT_K if match["d"] == "f32" else Scheduler(SCHEDULERS.index(match["scheduler"] or ""))
     config = KernelConfig(
         tile_m, tile_n, tile_k, cluster_m, cluster_n, int(match["stages"]),
         Schedule(SCHEDULES.index(match["schedule"])), Epilogue(EPILOGUES.index(match["epilogue"])),
-        Scheduler(SCHEDULERS.index(match["scheduler"] or "")), match["layout"].upper(), match["c"] == "void", dtype,
+        scheduler, match["layout"].upper(), match["c"] == "void", dtype,
     )  # fmt: skip
     if procedural_name(config) != name:
         raise InvalidConfig(f"{name!r} is not in canonical form; it would be {procedural_name(config)}")

@@ -8,8 +8,10 @@ SCHEDULES: Final = ("_warpspecialized", "_warpspecialized_pingpong", "_warpspeci
 """Parts of the name by the value of ``Schedule``."""
 EPILOGUES: Final = ("_epi_nosmem", "_epi_tma", "_epi_tma_n64")
 """Parts of the name by the value of ``Epilogue``; the last one is this project's, ``cutlass_library`` has no such kernels."""
-SCHEDULERS: Final = ("", "_stream_k")
-"""Parts of the name by the value of ``Scheduler``."""
+SCHEDULERS: Final = ("", "_stream_k", "")
+"""Parts of the name by the value of ``Scheduler``; kernels of ``SPLIT_K`` are known by a float32 D."""
+SPLIT_K: Final = 2
+"""The value of ``Scheduler.SPLIT_K``."""
 ALIGNMENT_BYTES: Final = 16
 
 
@@ -18,9 +20,9 @@ def format_name(
     family: str, scheduler: int, schedule: int, epilogue: int,
 ) -> str:  # fmt: skip
     """Put a procedural name together; enumerations are given by their value."""
-    source = "void" if void_c else element
+    source, result = "void" if void_c else element, "f32" if scheduler == SPLIT_K else element
     return (
-        f"cutlass3x_sm90_tensorop_gemm_{element}_{element}_f32_{source}_{element}"
+        f"cutlass3x_sm90_tensorop_gemm_{element}_{element}_f32_{source}_{result}"
         f"_{tile[0]}x{tile[1]}x{tile[2]}_{cluster[0]}x{cluster[1]}x1_{stages}_{family.lower()}"
         f"_align{ALIGNMENT_BYTES // element_bytes}{SCHEDULERS[scheduler]}{SCHEDULES[schedule]}{EPILOGUES[epilogue]}"
     )

@@ -16,6 +16,7 @@ from .rules import (
     CLUSTER,
     MAX_CLUSTER_SIZE,
     TILE_K,
+    TMA_ALIGNMENT_BYTES,
     multicast_mask,
     problem_mask,
     require_supported,
@@ -59,8 +60,9 @@ SCHEDULES: Final = (
 EXTENDED_SCHEDULES: Final = (
     *SCHEDULES,
     *((schedule, Epilogue.TMA_64, scheduler) for schedule, epilogue, scheduler in SCHEDULES if epilogue is Epilogue.TMA),
+    *((schedule, epilogue, Scheduler.SPLIT_K) for schedule, epilogue in product(Schedule, (Epilogue.NOSMEM, Epilogue.TMA))),
 )
-"""Those and the four with an epilogue tile of 64 columns."""
+"""Those, the four with an epilogue tile of 64 columns, and the six that split K without the Stream-K scheduler."""
 SPLITS: Final = (2, 4, 8, 16)
 """Split counts that are proposed for Stream-K kernels; each slice more waits for one more to add its partial sums."""
 ATOMIC_SPLITS: Final = (4, 8, 16, 24, 32, 48, 64)
@@ -164,7 +166,7 @@ def _grid(
 def candidates_for(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:
     """Pick the kernels that can serve a problem, directly or swapped, with the default launch.
 
-    The configs themselves must be valid (:func:`~.rules.valid_mask`), as those of catalogues and spaces are. Those
+    Kernels of ``Scheduler.SPLIT_K`` are left out: they have none that leaves K whole. The configs themselves must be valid (:func:`~.rules.valid_mask`), as those of catalogues and spaces are. Those
     whose multicast faults (:func:`~.rules.multicast_mask`) are left out.
 
     Returns
@@ -172,6 +174,13 @@ def candidates_for(configs: Columns, problem: Problem) -> tuple[Columns, NDArray
     tuple
         Candidate columns and, for each, the row of ``configs`` that it came from.
     """
+    columns, rows = _fitting(configs, problem)
+    whole = columns["scheduler"] != int(Scheduler.SPLIT_K)
+    return take(columns, whole), rows[whole]
+
+
+def _fitting(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:
+    """Pick the kernels that can serve a problem, with the default launch whether they have it or not."""
     swapped = (configs["family"] == FAMILIES.index(swap_family(problem.layout))).astype(np.int32)
     columns = {**configs, "swapped": swapped}
     rows = np.flatnonzero(problem_mask(columns, problem) & multicast_mask(columns, problem.dtype))
@@ -181,7 +190,7 @@ def candidates_for(configs: Columns, problem: Problem) -> tuple[Columns, NDArray
 def splits_worth_a_look(columns: Columns, problem: Problem) -> NDArray[np.bool_]:
     """Mark the split-K launches that are ranked beside the default ones; shape (rows,).
 
-    A Stream-K kernel that cuts K into slices behaves like another kernel. It pays where there are too few tiles to
+    A kernel that cuts K into slices behaves like another kernel. It pays where there are too few tiles to
     fill the GPU and K is long; raster and swizzle are then the default ones.
     """
     splits = columns["splits"]
@@ -191,18 +200,18 @@ def splits_worth_a_look(columns: Columns, problem: Problem) -> NDArray[np.bool_]
 
 def _most_splits(columns: Columns, problem: Problem) -> NDArray[np.int64]:
     """Most slices of K with which each kernel is worth a look, 0 or 1 if K is better left whole; shape (rows,)."""
-    stream_k = columns["scheduler"] == int(Scheduler.STREAM_K)
-    if not stream_k.any():
-        return np.zeros(len(stream_k), dtype=np.int64)
+    splitting = columns["scheduler"] != int(Scheduler.PERSISTENT)
+    if not splitting.any():
+        return np.zeros(len(splitting), dtype=np.int64)
     tiles_m, tiles_n = tile_counts(columns, problem)
     tiles, k_tiles = tiles_m * tiles_n, ceil_div(problem.k, columns["tile_k"])
     most = np.minimum(SPLIT_UNITS // tiles, k_tiles // SPLIT_K_TILES)
-    return np.where(stream_k & (tiles <= SPLIT_TILES), most, 0)
+    return np.where(splitting & (tiles <= SPLIT_TILES), most, 0)
 
 
 @cache
 def _splits(deterministic: bool) -> Columns:
-    """Split-K launches that are proposed for a Stream-K kernel, those with atomic adds only if wanted."""
+    """Split-K launches that are proposed for a kernel, those with atomic adds only if wanted."""
     proposed: list[tuple[Decomposition, tuple[int, ...]]] = [
         (Decomposition.SPLIT_K, SPLITS),
         (Decomposition.SPLIT_K_PARALLEL, PARALLEL_SPLITS),
@@ -239,16 +248,30 @@ def ranked_candidates(
     tuple
         Candidate columns, the default launches first, and the row of ``configs`` of each.
     """
-    default, rows = candidates_for(configs, problem)
-    most = _most_splits(default, problem)
+    fitting, rows = _fitting(configs, problem)
+    whole = np.flatnonzero(fitting["scheduler"] != int(Scheduler.SPLIT_K))
+    default = take(fitting, whole)
+    most = _most_splits(fitting, problem)
     some = np.flatnonzero(most > 1)
     if not len(some):
-        return default, rows
+        return default, rows[whole]
     splits = _splits(deterministic)
-    launch, place = np.nonzero(splits["splits"][:, None] <= most[some])
+    worth = splits["splits"][:, None] <= most[some]
+    launch, place = np.nonzero(worth & _has_split(take(fitting, some), splits, problem))
     kernel = some[place]
-    split = {**take(default, kernel), **take(splits, launch)}
-    return concat([default, split]), np.concatenate([rows, rows[kernel]])
+    split = {**take(fitting, kernel), **take(splits, launch)}
+    return concat([default, split]), np.concatenate([rows[whole], rows[kernel]])
+
+
+def _has_split(kernels: Columns, splits: Columns, problem: Problem) -> NDArray[np.bool_]:
+    """Which launches that split K each kernel has; shape (launches, kernels).
+
+    Kernels of ``Scheduler.SPLIT_K`` have those with a second kernel, in slices of equal length that begin at multiples
+    of 16 bytes, as TMA needs them to.
+    """
+    unit = TMA_ALIGNMENT_BYTES // problem.dtype.bytes
+    even = (splits["decomposition"] == Decomposition.SPLIT_K_SEPARATE) & (problem.k % (splits["splits"] * unit) == 0)
+    return np.where(kernels["scheduler"] == int(Scheduler.SPLIT_K), even[:, None], True)
 
 
 def enumerate_launches(
@@ -256,7 +279,8 @@ def enumerate_launches(
 ) -> tuple[Columns, NDArray[np.intp]]:
     """List every distinct launch of each kernel on a problem.
 
-    Raster orders and swizzles that CUTLASS reduces to the same schedule count once. Stream-K kernels get CUTLASS's four
+    Raster orders and swizzles that CUTLASS reduces to the same schedule count once; kernels of ``Scheduler.SPLIT_K``
+    have the default ones only, and no launch that leaves K whole. Stream-K kernels get CUTLASS's four
     reproducible decompositions, split-K in 2, 4, 8 and 16 slices as far as each slice keeps two k-tiles, and the other
     ways of split-K where they are worth a look (:func:`splits_worth_a_look`). The first launch of a kernel is the
     default one.
@@ -284,8 +308,11 @@ def enumerate_launches(
     new = np.ones(seen.shape, dtype=np.bool_)
     new[1:] = seen[1:] != seen[:-1]
     stream_k = _stream_k_launches(deterministic)
+    slices = configs["scheduler"] == int(Scheduler.SPLIT_K)
+    new &= ~slices
     only_if_worth = _ONLY_IF_WORTH[stream_k["decomposition"]][:, None]
     most = np.where(only_if_worth, _most_splits(kernels, problem), ceil_div(problem.k, configs["tile_k"]) // 2)
-    fits = (configs["scheduler"] == int(Scheduler.STREAM_K)) & (stream_k["splits"][:, None] <= most)
+    fits = (configs["scheduler"] == int(Scheduler.STREAM_K)) | slices & _has_split(configs, stream_k, problem)
+    fits &= stream_k["splits"][:, None] <= most
     origin, launch = np.nonzero(np.concatenate([new, fits]).T)
     return {**take(kernels, origin), **take(concat([_ORDERS, stream_k]), launch)}, origin

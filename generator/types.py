@@ -34,6 +34,10 @@ class Scheduler(IntEnum):
 
     PERSISTENT = 0
     STREAM_K = 1
+    SPLIT_K = 2
+    """The persistent one over slices of K, which the kernel takes for the matrices of a batch. It stores their float32
+    results apart and a second kernel adds them (``templates/split_k_slices.h``): split-K without Stream-K's cooperative
+    schedule, for tiles of 64 rows too. Its launches are those with ``Decomposition.SPLIT_K_SEPARATE``."""
 
 
 class Raster(IntEnum):
@@ -254,7 +258,8 @@ class KernelConfig:
 class Launch:
     """What is chosen when a kernel is launched, at no cost.
 
-    ``splits`` above 1 needs one of ``SPLIT_K_DECOMPOSITIONS``; decomposition and splits concern Stream-K kernels only.
+    ``splits`` above 1 needs one of ``SPLIT_K_DECOMPOSITIONS``; decomposition and splits concern the kernels of
+    ``Scheduler.STREAM_K`` and ``SPLIT_K`` only.
     """
 
     raster: Raster = Raster.HEURISTIC

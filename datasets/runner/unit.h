@@ -13,6 +13,7 @@
 
 #include "kernel_abi.h"
 #include "split_k_reduction.h"
+#include "split_k_slices.h"
 
 namespace sm90 {
 
@@ -20,6 +21,7 @@ using Row = cutlass::layout::RowMajor;
 using Col = cutlass::layout::ColumnMajor;
 using Persistent = cutlass::gemm::PersistentScheduler;
 using StreamK = cutlass_ranker::ParallelSplitKScheduler;
+struct SplitK {};  // the persistent one over slices of K (split_k_slices.h)
 using Warpspecialized = cutlass::gemm::KernelTmaWarpSpecialized;
 using Pingpong = cutlass::gemm::KernelTmaWarpSpecializedPingpong;
 using Cooperative = cutlass::gemm::KernelTmaWarpSpecializedCooperative;
@@ -27,22 +29,25 @@ using EpiNoSmem = cutlass::epilogue::NoSmemWarpSpecialized;
 using EpiTma = cutlass::epilogue::TmaWarpSpecialized;
 using EpiTmaCooperative = cutlass::epilogue::TmaWarpSpecializedCooperative;
 
-// Element: A, B, D. ElementC: the source, `void` for none. All operands are 16-byte aligned.
+// Element: A, B, D; slices of K are float. ElementC: the source, `void` for none. All operands are 16-byte aligned.
 template <class Element, class ElementC, class LayoutA, class LayoutB, class LayoutD, int TileM, int TileN, int TileK,
           int ClusterM, int ClusterN, int Stages, class Schedule, class EpilogueSchedule, class EpilogueTile,
           class Scheduler>
 struct Gemm {
+  static constexpr bool Slices = std::is_same<Scheduler, SplitK>::value;
+  using ElementD = cute::conditional_t<Slices, float, Element>;
   static constexpr int Alignment = 128 / cutlass::sizeof_bits<Element>::value;
+  static constexpr int AlignmentD = 128 / cutlass::sizeof_bits<ElementD>::value;
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::Int<TileK>>;
   using Cluster = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster, EpilogueTile, float, float, ElementC, LayoutD,
-      Alignment, Element, LayoutD, Alignment, EpilogueSchedule>::CollectiveOp;
+      AlignmentD, ElementD, LayoutD, AlignmentD, EpilogueSchedule>::CollectiveOp;
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, LayoutA, Alignment, Element, LayoutB, Alignment,
       float, Tile, Cluster, cutlass::gemm::collective::StageCount<Stages>, Schedule>::CollectiveOp;
-  using Kernel =
-      cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, Epilogue, Scheduler>;
+  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, Epilogue,
+                                                      cute::conditional_t<Slices, Persistent, Scheduler>>;
 };
 
 // Flags of parallel split-K. They are zero between launches, of which one runs at a time.
@@ -52,10 +57,12 @@ static __device__ uint32_t flags[kFlagBytes / sizeof(uint32_t)];
 template <class K>
 struct Entry {
   static constexpr bool kStreamK = std::is_same<typename K::TileSchedulerTag, StreamK>::value;
+  static constexpr bool kSlices = !std::is_same<typename K::ElementD, typename K::ElementA>::value;
   using Arguments = typename K::Arguments;
 
   struct State {
     Arguments arguments;
+    CrGemm gemm;
     typename K::Params params;
     void* workspace;
     dim3 grid;
@@ -80,7 +87,7 @@ struct Entry {
       args.epilogue.ptr_C = static_cast<ElementC const*>(gemm->d);
     }
     args.epilogue.dC = cutlass::make_cute_packed_stride(typename K::StrideC{}, {m, n, 1});
-    args.epilogue.ptr_D = static_cast<ElementD*>(gemm->d);
+    if constexpr (!kSlices) args.epilogue.ptr_D = static_cast<ElementD*>(gemm->d);
     args.epilogue.dD = cutlass::make_cute_packed_stride(typename K::StrideD{}, {m, n, 1});
     args.hw_info.device_id = gemm->device;
     args.hw_info.sm_count = gemm->sm_count;
@@ -105,18 +112,22 @@ struct Entry {
       args.scheduler.parallel_reduction = parallel;
       args.scheduler.separate_reduction = separate;
     }
+    if constexpr (kSlices) cutlass_ranker::slice_k(args, launch->splits, static_cast<float*>(gemm->workspace));
     return args;
   }
 
   static uint64_t workspace_bytes(CrGemm const* gemm, CrLaunch const* launch) {
+    if constexpr (kSlices) return cutlass_ranker::slice_bytes(gemm->m, gemm->n, launch->splits);
     return K::get_workspace_size(arguments(gemm, launch));
   }
 
   static int32_t prepare(CrGemm const* gemm, CrLaunch const* launch, void* memory) {
     if (clusters() == 0) return CR_REFUSED;
     if (launch->decomposition < 0 || launch->decomposition >= CR_DECOMPOSITIONS) return CR_REFUSED;
-    if (!kStreamK && (launch->decomposition != 0 || launch->splits != 1)) return CR_REFUSED;
+    if (kSlices && (launch->decomposition != 6 || launch->splits < 2 || gemm->k % launch->splits != 0)) return CR_REFUSED;
+    if (!kStreamK && !kSlices && (launch->decomposition != 0 || launch->splits != 1)) return CR_REFUSED;
     State* state = new (memory) State{};
+    state->gemm = *gemm;
     state->arguments = arguments(gemm, launch);
     if (!K::can_implement(state->arguments)) return CR_REFUSED;
     if constexpr (kStreamK) {
@@ -153,6 +164,16 @@ struct Entry {
     }
     if constexpr (kStreamK) {
       if (cutlass_ranker::launch_reduction<K>(state->arguments, state->params.scheduler, stream) != cudaSuccess) {
+        cudaGetLastError();
+        return CR_LAUNCH_FAILED;
+      }
+    }
+    if constexpr (kSlices) {
+      auto const& gemm = state->gemm;
+      auto const* slices = static_cast<float const*>(gemm.workspace);
+      int const splits = cute::get<3>(state->arguments.problem_shape);
+      if (cutlass_ranker::launch_sum_slices(slices, static_cast<typename K::ElementA*>(gemm.d), gemm.m, gemm.n, splits,
+                                            stream) != cudaSuccess) {
         cudaGetLastError();
         return CR_LAUNCH_FAILED;
       }

@@ -7,6 +7,7 @@
 #include "cutlass/numeric_conversion.h"
 
 #include "split_k_parallel.h"
+#include "split_k_sum.h"
 
 namespace cutlass_ranker {
 
@@ -20,14 +21,10 @@ struct SliceReduction {
   uint32_t tiles_n, splits;
 };
 
-constexpr uint32_t kReductionVectors = 32;  // of four partial sums, that one CTA adds up
-constexpr uint32_t kReductionLanes = 8;     // threads that share the slices of such a vector
-constexpr uint32_t kReductionLoads = 4;     // loads of a thread that are under way at a time
-
 // D = the sum of a tile's slots, in a fixed order, for alpha = 1 and beta = 0. A thread's four sums are four accumulators
 // of one thread of the GEMM, at the places in the tile that its TiledMma gives them.
 template <class GemmKernel>
-__global__ void __launch_bounds__(kReductionVectors* kReductionLanes)
+__global__ void __launch_bounds__(kSumVectors* kSumLanes)
     reduce_slices(SliceReduction<GemmKernel> const reduction) {
   using Tile = typename GemmKernel::TileShape;
   using Element = typename GemmKernel::ElementD;
@@ -35,11 +32,11 @@ __global__ void __launch_bounds__(kReductionVectors* kReductionLanes)
   constexpr uint32_t kElements = cute::size<0>(Tile{}) * cute::size<1>(Tile{});
   constexpr uint32_t kMmaThreads = cute::size(typename GemmKernel::TiledMma{});
   constexpr uint32_t kVectors = kElements / kMmaThreads / 4;  // of one thread of the GEMM
-  constexpr uint32_t kParts = kElements / 4 / kReductionVectors;
-  static_assert(kElements % (4 * kMmaThreads) == 0 && kElements % (4 * kReductionVectors) == 0, "tiles are whole vectors");
+  constexpr uint32_t kParts = kElements / 4 / kSumVectors;
+  static_assert(kElements % (4 * kMmaThreads) == 0 && kElements % (4 * kSumVectors) == 0, "tiles are whole vectors");
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
-  uint32_t const tile = blockIdx.x / kParts, lanes = blockDim.y;
-  uint32_t const vector = blockIdx.x % kParts * kReductionVectors + threadIdx.x;
+  uint32_t const tile = blockIdx.x / kParts;
+  uint32_t const vector = blockIdx.x % kParts * kSumVectors + threadIdx.x;
   uint32_t const warpgroup = vector / (kVectors * kThreads);
   // The GEMM's producer comes first, and its MMA counts threads modulo their number.
   uint32_t const thread = ((warpgroup + 1) * kThreads + vector % kThreads) % kMmaThreads;
@@ -52,25 +49,8 @@ __global__ void __launch_bounds__(kReductionVectors* kReductionLanes)
   bool const inside = tile_m + int(cute::get<0>(places(first))) < reduction.m &&
                       tile_n + int(cute::get<1>(places(first))) < reduction.n;
   float const* const from = reduction.slots + uint64_t(tile) * reduction.splits * kElements + 4 * vector;
-  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  auto const add = [&sum](float4 const& x) { sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w; };
-  CUTLASS_PRAGMA_NO_UNROLL
-  for (uint32_t begin = threadIdx.y; inside && begin < reduction.splits; begin += lanes * kReductionLoads) {
-    float4 part[kReductionLoads];
-    CUTLASS_PRAGMA_UNROLL
-    for (uint32_t i = 0; i < kReductionLoads; ++i) {
-      uint32_t const slice = begin + i * lanes;
-      part[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      if (slice < reduction.splits) part[i] = __ldcg(reinterpret_cast<float4 const*>(from + uint64_t(slice) * kElements));
-    }
-    CUTLASS_PRAGMA_UNROLL
-    for (uint32_t i = 0; i < kReductionLoads; ++i) add(part[i]);
-  }
-  __shared__ float4 shared[kReductionLanes - 1][kReductionVectors];
-  if (threadIdx.y > 0) shared[threadIdx.y - 1][threadIdx.x] = sum;
-  __syncthreads();
+  float4 const sum = add_slices(from, kElements, inside ? reduction.splits : 0);
   if (threadIdx.y > 0 || !inside) return;
-  for (uint32_t lane = 1; lane < lanes; ++lane) add(shared[lane - 1][threadIdx.x]);
   float const sums[4] = {sum.x, sum.y, sum.z, sum.w};
   CUTLASS_PRAGMA_UNROLL
   for (uint32_t i = 0; i < 4; ++i) {
@@ -95,17 +75,9 @@ cudaError_t launch_reduction(typename GemmKernel::Arguments const& arguments,
                                        int(cute::get<1>(arguments.problem_shape)),
                                        scheduler.tiles_n,
                                        uint32_t(scheduler.divmod_splits_.divisor)};
-  constexpr uint32_t kParts = GemmKernel::TileScheduler::kTileElements / 4 / kReductionVectors;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(scheduler.tiles_m * scheduler.tiles_n * kParts);
-  config.blockDim = dim3(kReductionVectors, reduction.splits < kReductionLanes ? reduction.splits : kReductionLanes);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, &reduce_slices<GemmKernel>, reduction);
+  constexpr uint32_t kParts = GemmKernel::TileScheduler::kTileElements / 4 / kSumVectors;
+  return launch_sum(&reduce_slices<GemmKernel>, uint64_t(scheduler.tiles_m) * scheduler.tiles_n * kParts, reduction.splits,
+                    stream, reduction);
 }
 
 }  // namespace cutlass_ranker

@@ -1,5 +1,5 @@
-// Runs parallel split-K with one kernel and with two (and CUTLASS's own between) on one workspace that is never cleared,
-// and checks every result.
+// Runs parallel split-K with one kernel and with two (and CUTLASS's own between), and split-K over slices of K, on one
+// workspace that is never cleared, and checks every result.
 // Prints what is wrong and ends with status 1; with 0 and a summary if all is right.
 #include <cmath>
 #include <cstdio>
@@ -12,16 +12,24 @@
 namespace {
 
 using Bf16 = cutlass::bfloat16_t;
+using Auto = cutlass::epilogue::collective::EpilogueTileAuto;
 using sm90::Col;
 using sm90::Cooperative;
 using sm90::Gemm;
+using sm90::Pingpong;
 using sm90::Row;
+using sm90::SplitK;
 using sm90::StreamK;
+using sm90::Warpspecialized;
 
-struct Small : Gemm<Bf16, Bf16, Row, Col, Row, 128, 32, 64, 1, 1, 6, Cooperative, sm90::EpiNoSmem, StreamK>::Kernel {};
-struct Cluster : Gemm<Bf16, Bf16, Row, Col, Row, 128, 128, 64, 2, 1, 4, Cooperative, sm90::EpiTmaCooperative, StreamK>::Kernel {};
-struct ColumnMajor : Gemm<Bf16, Bf16, Row, Col, Col, 256, 48, 64, 1, 2, 5, Cooperative, sm90::EpiNoSmem, StreamK>::Kernel {};
-struct Large : Gemm<Bf16, void, Row, Col, Row, 128, 256, 64, 1, 1, 3, Cooperative, sm90::EpiNoSmem, StreamK>::Kernel {};
+struct Small : Gemm<Bf16, Bf16, Row, Col, Row, 128, 32, 64, 1, 1, 6, Cooperative, sm90::EpiNoSmem, Auto, StreamK>::Kernel {};
+struct Cluster : Gemm<Bf16, Bf16, Row, Col, Row, 128, 128, 64, 2, 1, 4, Cooperative, sm90::EpiTmaCooperative, Auto, StreamK>::Kernel {};
+struct ColumnMajor : Gemm<Bf16, Bf16, Row, Col, Col, 256, 48, 64, 1, 2, 5, Cooperative, sm90::EpiNoSmem, Auto, StreamK>::Kernel {};
+struct Large : Gemm<Bf16, void, Row, Col, Row, 128, 256, 64, 1, 1, 3, Cooperative, sm90::EpiNoSmem, Auto, StreamK>::Kernel {};
+struct Slices : Gemm<Bf16, void, Row, Col, Row, 64, 32, 128, 1, 1, 5, Warpspecialized, sm90::EpiNoSmem, Auto, SplitK>::Kernel {};
+struct TmaSlices : Gemm<Bf16, void, Row, Col, Row, 64, 96, 64, 1, 2, 4, Pingpong, sm90::EpiTma, Auto, SplitK>::Kernel {};
+struct ColumnMajorSlices
+    : Gemm<Bf16, void, Row, Col, Col, 64, 16, 64, 2, 1, 4, Warpspecialized, sm90::EpiTma, Auto, SplitK>::Kernel {};
 
 #define CHECK(call)                                                                        \
   do {                                                                                     \
@@ -66,10 +74,14 @@ int main() {
   struct {
     CrKernel kernel;
     bool column_major;  // D
+    bool slices = false;
   } const kernels[] = {{sm90::entry<Small>("128x32"), false},
                        {sm90::entry<Cluster>("128x128 2x1"), false},
                        {sm90::entry<ColumnMajor>("256x48 1x2, D column-major"), true},
-                       {sm90::entry<Large>("128x256"), false}};
+                       {sm90::entry<Large>("128x256"), false},
+                       {sm90::entry<Slices>("64x32 slices"), false, true},
+                       {sm90::entry<TmaSlices>("64x96 1x2 slices"), false, true},
+                       {sm90::entry<ColumnMajorSlices>("64x16 2x1 slices, D column-major"), true, true}};
   // Aligned; ragged in every dimension; more work units than CTAs; one tile of a long K.
   int const shapes[][3] = {{256, 256, 8192}, {200, 136, 4104}, {1032, 1544, 2056}, {64, 32, 16384}};
   size_t const most = size_t(2) << 20, workspace_bytes = size_t(1) << 30;
@@ -93,12 +105,20 @@ int main() {
       std::vector<double> expected(size_d);
       CHECK(cudaMemcpyAsync(expected.data(), reference, size_d * sizeof(double), cudaMemcpyDeviceToHost, stream));
       CHECK(cudaStreamSynchronize(stream));
-      for (auto const& [kernel, column_major] : kernels) {
+      for (auto const& [kernel, column_major, slices] : kernels) {
         CrGemm const gemm{m, n, k, a, b, d, workspace, device, sm_count};
         void* const state = std::aligned_alloc(128, (kernel.state_bytes + 127) / 128 * 128);
         for (int splits : {2, 3, 4, 5, 6, 7, 8, 12, 16}) {
           for (int decomposition : {5, 6, 2}) {
             CrLaunch const launch{0, 1, decomposition, splits};
+            // Slices are of equal length and begin at multiples of 16 bytes.
+            if (slices && (decomposition != 6 || k % (8 * splits) != 0)) {
+              if (kernel.prepare(&gemm, &launch, state) != CR_REFUSED) {
+                std::printf("%s: took K = %d in %d slices, decomposition %d\n", kernel.name, k, splits, decomposition);
+                ++failures;
+              }
+              continue;
+            }
             if (kernel.workspace_bytes(&gemm, &launch) > workspace_bytes ||
                 kernel.prepare(&gemm, &launch, state) != CR_OK) {
               std::printf("%s %dx%dx%d, decomposition %d, %d splits: refused\n", kernel.name, m, n, k, decomposition, splits);

@@ -141,3 +141,18 @@ def test_main_campaigns_must_share_their_conditions_but_studies_need_not(tables)
         assert [f.message for f in data_check(both)] == ["main campaigns differ in operands or mode"] * count
         cold = merge_campaign(tables, plan, rows, BASELINES.iloc[:0], make_manifest(plan), CAMPAIGN)
         assert any("roofline" in finding.message for finding in data_check(cold))
+
+
+def test_launches_of_kernels_that_split_k_are_checked(tables):
+    # Kernel 0 as one over slices of K: its rows are whole launches, which it does not have.
+    columns = {"scheduler": 2, "void_c": 1}
+    kernels = tables.kernels.copy()
+    kernels.loc[0, list(columns)] = list(columns.values())
+    kernels.loc[0, "name"] = kernels.loc[0, "name"].replace("f32_bf16_bf16", "f32_void_f32")
+    found = {f.message: f.rows for f in data_check(replace(tables, kernels=kernels))}
+    rows = int((tables.measurements["kernel_id"] == kernels.loc[0, "kernel_id"]).sum())
+    assert found["a kernel that splits K without a second kernel that adds"] == rows
+    split = tables.measurements.assign(decomposition=6, splits=2)
+    left = {f.message: f.rows for f in data_check(replace(tables, kernels=kernels, measurements=split))}
+    assert "a kernel that splits K without a second kernel that adds" not in left
+    assert left["a decomposition without the Stream-K scheduler"] == len(split) - rows

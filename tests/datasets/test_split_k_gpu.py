@@ -43,13 +43,24 @@ def run(source: Path, folder: Path, *arguments: str) -> str:
 
 
 def test_results_are_right_and_the_same_every_time(tmp_path: Path) -> None:
-    # 2 kinds of operands x 4 problems x 4 kernels x 9 splits x 3 decompositions x (1 + 11 + 21) launches.
-    assert run(Path(__file__).parent / "split_k_parallel.cu", tmp_path) == "28512 launches, 0 failures\n"
+    # 2 kinds of operands x 4 problems x 4 kernels x 9 splits x 3 decompositions x (1 + 11 + 21) launches, and for the
+    # 3 kernels over slices of K 2 x (4 + 1 + 0 + 4) splits that divide 8192, 4104, 2056 and 16384 into multiples of 8.
+    assert run(Path(__file__).parent / "split_k_parallel.cu", tmp_path) == "30294 launches, 0 failures\n"
 
 
-@pytest.mark.parametrize("decomposition", [Decomposition.SPLIT_K_PARALLEL, Decomposition.SPLIT_K_SEPARATE])
-def test_an_emitted_program_is_right(decomposition: Decomposition, tmp_path: Path) -> None:
-    config = KernelConfig(128, 64, 64, 1, 1, 6, Schedule.COOPERATIVE, Epilogue.NOSMEM, Scheduler.STREAM_K)
-    launch = Launch(decomposition=decomposition, splits=16)
-    (tmp_path / "gemm.cu").write_text(emit_source(Candidate(config, launch), Problem(256, 256, 8192)))
+STREAM_K = KernelConfig(128, 64, 64, 1, 1, 6, Schedule.COOPERATIVE, Epilogue.NOSMEM, Scheduler.STREAM_K)
+SLICES = KernelConfig(64, 32, 128, 1, 1, 6, Schedule.WARPSPECIALIZED, Epilogue.TMA, Scheduler.SPLIT_K, "TNN", True)
+
+
+@pytest.mark.parametrize(
+    ("config", "decomposition"),
+    [
+        (STREAM_K, Decomposition.SPLIT_K_PARALLEL),
+        (STREAM_K, Decomposition.SPLIT_K_SEPARATE),
+        (SLICES, Decomposition.SPLIT_K_SEPARATE),
+    ],
+)
+def test_an_emitted_program_is_right(config: KernelConfig, decomposition: Decomposition, tmp_path: Path) -> None:
+    candidate = Candidate(config, Launch(decomposition=decomposition, splits=16), swapped=config.family == "TNN")
+    (tmp_path / "gemm.cu").write_text(emit_source(candidate, Problem(200, 256, 8192)))
     assert "0 wrong elements" in run(tmp_path / "gemm.cu", tmp_path)

@@ -11,7 +11,7 @@ from dataclasses import astuple, fields
 
 import numpy as np
 
-from cutlass_ranker.generator import DTYPES, FAMILIES, Epilogue, KernelConfig, Schedule, enumerate_configs
+from cutlass_ranker.generator import DTYPES, FAMILIES, Epilogue, KernelConfig, Schedule, Scheduler, enumerate_configs
 from cutlass_ranker.generator import columns as col
 
 
@@ -38,13 +38,15 @@ def library_name(config: KernelConfig) -> str:
     cooperative = config.schedule is Schedule.COOPERATIVE
     kinds = lib.EpilogueScheduleType
     tma = kinds.TmaWarpSpecializedCooperative if cooperative else kinds.TmaWarpSpecialized
+    persistent, stream_k = lib.TileSchedulerType.Persistent, lib.TileSchedulerType.StreamK
+    result = lib.DataType.f32 if config.scheduler is Scheduler.SPLIT_K else element
     operation = GemmOperation(
         lib.GemmKind.Universal3x, 90, description,
         lib.TensorDescription(element, a, 8), lib.TensorDescription(element, b, 8), lib.TensorDescription(source, d, 8),
         lib.DataType.f32, kernel_schedule=schedules[config.schedule],
         epilogue_schedule=(kinds.NoSmemWarpSpecialized, tma, tma)[config.epilogue],
-        tile_scheduler=(lib.TileSchedulerType.Persistent, lib.TileSchedulerType.StreamK)[config.scheduler],
-        D=lib.TensorDescription(element, d, 8),
+        tile_scheduler=(persistent, stream_k, persistent)[config.scheduler],
+        D=lib.TensorDescription(result, d, 8),
     )  # fmt: skip
     own = "_n64" if config.epilogue is Epilogue.TMA_64 else ""  # the library has no epilogue tiles of 64 columns
     return str(operation.procedural_name()) + own

@@ -18,8 +18,9 @@ from cutlass_ranker.generator import Epilogue, KernelConfig, Schedule, Scheduler
 
 W, P, C = Schedule
 TMA = Epilogue.TMA
-PERSISTENT, STREAM_K = Scheduler
+PERSISTENT, STREAM_K, SPLIT_K = Scheduler
 KINDS = [(s, e, PERSISTENT) for s in Schedule for e in Epilogue] + [(C, e, STREAM_K) for e in Epilogue]
+SLICES = [(s, e, SPLIT_K) for s in Schedule for e in (Epilogue.NOSMEM, TMA)]
 
 
 def sample() -> list[KernelConfig]:
@@ -38,6 +39,10 @@ def sample() -> list[KernelConfig]:
         KernelConfig(128, 128, 64, 1, 1, 2, *kind, family, void_c)
         for family, kind, void_c in product(("TTT", "NNT", "NTN", "NNN"), KINDS, (False, True))
         if kind[0] is not W and kind[2] is PERSISTENT
+    ]
+    configs += [
+        KernelConfig(128, tile_n, 64, 1, 1, 3, *kind, family, True)
+        for tile_n, kind, family in product((16, 48, 64, 256), SLICES, ("TNT", "NTN"))
     ]
     configs += [KernelConfig(64, 16, 512, 1, 1, 2, W, TMA), KernelConfig(256, 256, 32, 1, 1, 2, W, TMA)]
     return [config for config in configs if not check(config)]

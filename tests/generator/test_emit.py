@@ -30,6 +30,7 @@ from cutlass_ranker.generator import (
 
 STREAM_K = KernelConfig(128, 32, 128, 2, 1, 4, Schedule.COOPERATIVE, Epilogue.TMA, Scheduler.STREAM_K, "TNN")
 PINGPONG = KernelConfig(64, 128, 64, 1, 4, 5, Schedule.PINGPONG, Epilogue.NOSMEM, void_c=True)
+SLICES = KernelConfig(64, 32, 128, 1, 1, 6, Schedule.WARPSPECIALIZED, Epilogue.NOSMEM, Scheduler.SPLIT_K, void_c=True)
 CANDIDATE = Candidate(STREAM_K, Launch(Raster.ALONG_M, 4, Decomposition.SPLIT_K, 8), swapped=True)
 EXTENDED = "CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED"
 
@@ -98,14 +99,40 @@ def test_source_of_split_k_with_a_second_kernel_carries_and_launches_it() -> Non
     text = parallel_source(Decomposition.SPLIT_K_SEPARATE, 24, "arguments.scheduler.separate_reduction = true;")
     # Both headers are part of the text, once each, the scheduler first.
     templates = files("cutlass_ranker.generator") / "templates"
-    headers = [(templates / f"split_k_{name}.h").read_text() for name in ("parallel", "reduction")]
+    headers = [(templates / f"split_k_{name}.h").read_text() for name in ("parallel", "sum", "reduction")]
     bodies = [header[header.index("namespace cutlass_ranker {") :] for header in headers]
-    assert [text.count(body) for body in bodies] == [1, 1]
+    assert [text.count(body) for body in bodies] == [1, 1, 1]
     assert not re.search(r'#include "split_k|pragma once', text)
     # The second kernel comes behind the GEMM.
     places = [text.index(part) for part in (*bodies, "kernel.run(stream)", "launch_reduction<GemmKernel>(arguments")]
     assert places == sorted(places)
     assert not re.search(r"\$\{|\$\w", text.replace("$CUTLASS/", "")), "a placeholder was left"
+
+
+def test_source_of_split_k_over_slices_of_k() -> None:
+    text = emit_source(Candidate(SLICES, Launch(decomposition=Decomposition.SPLIT_K_SEPARATE, splits=12)))
+    for part in (
+        "constexpr int kSplits = 12;",
+        "ElementC, LayoutD, kAlignment, float, LayoutD,\n    4, ",  # the slices' float32 D
+        "cutlass_ranker::slice_k(arguments, kSplits, reinterpret_cast<float*>(d));",
+        "make_arguments(m, n, k, a, b, static_cast<Element*>(workspace), flags)",
+    ):
+        assert text.count(part) == 1, part
+    places = [text.index(part) for part in ("sum_slices(float const*", "kernel.run(stream)", "launch_sum_slices(static")]
+    assert places == sorted(places)
+    assert not re.search(r'#include "split_k|pragma once|ptr_D = d;', text)
+    assert not re.search(r"\$\{|\$\w", text.replace("$CUTLASS/", "")), "a placeholder was left"
+    for launch in (Launch(), Launch(decomposition=Decomposition.SPLIT_K_PARALLEL, splits=2)):
+        with pytest.raises(InvalidConfig, match="SPLIT_K_SEPARATE"):
+            emit_source(Candidate(SLICES, launch))
+
+
+def test_source_of_an_epilogue_tile_of_64_columns() -> None:
+    pingpong = KernelConfig(128, 128, 64, 1, 1, 4, Schedule.PINGPONG, Epilogue.TMA_64)
+    assert "    cute::Shape<cute::_64, cute::_64>, float, float, ElementC" in emit_source(pingpong)
+    cooperative = KernelConfig(256, 128, 64, 1, 1, 2, Schedule.COOPERATIVE, Epilogue.TMA_64)
+    assert "    cute::Shape<cute::_128, cute::_64>, float, float, ElementC" in emit_source(cooperative)
+    assert "TmaWarpSpecializedCooperative, cute::Shape<cute::_128, cute::_64>, sm90::Persistent>" in emit_unit([cooperative])
 
 
 def test_source_without_c_and_without_stream_k() -> None:
@@ -120,7 +147,7 @@ def test_unit_lists_every_kernel_once() -> None:
     assert f'sm90::entry<K0>("{STREAM_K.name}")' in text and f'sm90::entry<K1>("{PINGPONG.name}")' in text
     assert "CR_ABI_VERSION, 2, kernels" in text
     # All launches of a Stream-K kernel are in one compiled kernel.
-    assert text.count("cutlass_ranker::ParallelSplitKScheduler") == text.count("PersistentScheduler") == 1
+    assert text.count("sm90::StreamK>") == text.count("sm90::Persistent>") == 1
 
 
 @pytest.mark.slow

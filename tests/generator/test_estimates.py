@@ -55,6 +55,7 @@ def test_fixture_covers_what_it_must() -> None:
     assert {(c.schedule, c.epilogue, c.scheduler) for c in configs} == {
         *((s, e, Scheduler.PERSISTENT) for s in Schedule for e in Epilogue),
         *((Schedule.COOPERATIVE, e, Scheduler.STREAM_K) for e in Epilogue),
+        *((s, e, Scheduler.SPLIT_K) for s in Schedule for e in (Epilogue.NOSMEM, Epilogue.TMA)),
     }
     assert {c.family[2] for c in configs} == {"T", "N"}
     assert {16, 32, 48, 64, 80, 96, 128, 192, 256} <= {c.tile_n for c in configs}

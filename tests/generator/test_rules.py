@@ -69,6 +69,8 @@ def test_a_good_kernel_breaks_nothing() -> None:
         ({"stages": 1}, "stages"),
         ({"tile_m": 64}, "cooperative_tile_m"),
         ({"schedule": Schedule.PINGPONG, "scheduler": Scheduler.STREAM_K}, "stream_k_schedule"),
+        ({"scheduler": Scheduler.SPLIT_K}, "split_k_source"),
+        ({"scheduler": Scheduler.SPLIT_K, "void_c": True, "epilogue": Epilogue.TMA_64}, "split_k_epilogue_columns"),
         ({"epilogue": Epilogue.TMA_64, "tile_n": 96}, "epilogue_columns"),
         ({"epilogue": Epilogue.TMA_64, "family": "TNN"}, "epilogue_columns_layout"),
         ({"stages": 5}, "shared_memory"),

@@ -232,3 +232,22 @@ def test_atomic_adds_add_no_candidates_where_no_split_is_worth_a_look() -> None:
         without, _ = ranked_candidates(configs, Problem(*shape))
         with_atomic, _ = ranked_candidates(configs, Problem(*shape), deterministic=False)
         assert col.size(with_atomic) == col.size(without), shape
+
+
+def test_slices_of_k_are_equal_and_aligned() -> None:
+    config = KernelConfig(64, 32, 128, 1, 1, 6, Schedule.WARPSPECIALIZED, Epilogue.NOSMEM, Scheduler.SPLIT_K, "TNN", True)
+    configs = col.from_configs([config])
+    # 17024 / 8 = 2128 = 2^4 x 7 x 19: of the proposed counts 2, 4, 8 and 16 divide it. ceil(17024/128) = 133 k-tiles
+    # and 1 tile of D would allow 33 slices.
+    problem = Problem(32, 64, 17024)
+    ranked, rows = ranked_candidates(configs, problem)
+    launches, origin = enumerate_launches(configs, problem)
+    for listed in (ranked, launches):
+        assert listed["splits"].tolist() == [2, 4, 8, 16]
+        assert set(listed["decomposition"].tolist()) == {Decomposition.SPLIT_K_SEPARATE}
+        assert set(listed["swapped"].tolist()) == {1}
+    assert not rows.any() and not origin.any()
+    # No launch leaves K whole, and 17032 / 8 = 2129 is prime.
+    assert not col.size(candidates_for(configs, problem)[0])
+    assert not col.size(ranked_candidates(configs, Problem(32, 64, 17032))[0])
+    assert not col.size(enumerate_launches(configs, Problem(32, 64, 17032))[0])

@@ -1,5 +1,5 @@
 """Parallel split-K on the host: slots and order of adding (split_k_parallel.cpp), the second kernel's sums
-(split_k_reduction.cpp)."""
+(split_k_reduction.cpp), slices of K (split_k_slices.cpp)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,15 @@ def test_the_second_kernel_puts_every_sum_in_its_place(compile_on_host: Callable
     assert re.fullmatch(r"\d+ elements, \d+ CTAs\n", done.stdout)
 
 
-@pytest.mark.parametrize("name", ["split_k_parallel.h", "split_k_reduction.h"])
+@pytest.mark.slow
+def test_slices_of_k_add_up(compile_on_host: Callable[..., Path]) -> None:
+    program = compile_on_host("split_k_slices.cpp", "-O1")
+    done = subprocess.run([program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+    assert re.fullmatch(r"\d+ elements\n", done.stdout)
+
+
+@pytest.mark.parametrize("name", ["split_k_parallel.h", "split_k_sum.h", "split_k_reduction.h", "split_k_slices.h"])
 def test_the_headers_are_part_of_the_package(name: str) -> None:
     text = (files("cutlass_ranker.generator") / "templates" / name).read_text()
     assert text.count("#pragma once\n") == 1  # which is left out where the text becomes part of a program

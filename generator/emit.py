@@ -50,8 +50,9 @@ _REDUCTION: Final = """
 """The launch of the second kernel of ``SPLIT_K_SEPARATE`` with a Stream-K kernel."""
 _SLICE_BYTES: Final = "cutlass_ranker::slice_bytes(m, n, kSplits)"
 _SUM: Final = """
+  auto const* slices = static_cast<float const*>(workspace);
   if (status == cutlass::Status::kSuccess &&
-      cutlass_ranker::launch_sum_slices(static_cast<float const*>(workspace), d, m, n, kSplits, stream) != cudaSuccess) {
+      cutlass_ranker::launch_sum_slices(slices, d, m, n, kSplits, stream) != cudaSuccess) {
     status = cutlass::Status::kErrorInternal;
   }"""
 """The same with slices of K."""

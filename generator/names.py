@@ -50,7 +50,12 @@ def parse_name(name: str) -> KernelConfig:
             "cutlass3x_sm90_tensorop_gemm_bf16_bf16_f32_bf16_bf16_128x256x64_2x1x1_4_tnt_align8_warpspecialized_cooperative_epi_tma"
         )
     element = match["a"]
-    if element not in DTYPES or match["b"] != element or match["d"] not in (element, "f32") or match["c"] not in (element, "void"):
+    if (
+        element not in DTYPES
+        or match["b"] != element
+        or match["d"] not in (element, "f32")
+        or match["c"] not in (element, "void")
+    ):
         raise InvalidConfig(
             f"{name!r}: A, B and D must share one type out of {', '.join(DTYPES)}, and C that or void; "
             "D is f32 in kernels that split K"

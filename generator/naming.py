@@ -7,7 +7,7 @@ from typing import Final
 SCHEDULES: Final = ("_warpspecialized", "_warpspecialized_pingpong", "_warpspecialized_cooperative")
 """Parts of the name by the value of ``Schedule``."""
 EPILOGUES: Final = ("_epi_nosmem", "_epi_tma", "_epi_tma_n64")
-"""Parts of the name by the value of ``Epilogue``; the last one is this project's, ``cutlass_library`` has no such kernels."""
+"""Parts of the name by the value of ``Epilogue``; the last one is not in ``cutlass_library``."""
 SCHEDULERS: Final = ("", "_stream_k", "")
 """Parts of the name by the value of ``Scheduler``; kernels of ``SPLIT_K`` are known by a float32 D."""
 SPLIT_K: Final = 2

@@ -59,8 +59,15 @@ SCHEDULES: Final = (
 """The eight combinations of mainloop schedule, epilogue schedule and tile scheduler."""
 EXTENDED_SCHEDULES: Final = (
     *SCHEDULES,
-    *((schedule, Epilogue.TMA_64, scheduler) for schedule, epilogue, scheduler in SCHEDULES if epilogue is Epilogue.TMA),
-    *((schedule, epilogue, Scheduler.SPLIT_K) for schedule, epilogue in product(Schedule, (Epilogue.NOSMEM, Epilogue.TMA))),
+    *(
+        (schedule, Epilogue.TMA_64, scheduler)
+        for schedule, epilogue, scheduler in SCHEDULES
+        if epilogue is Epilogue.TMA
+    ),
+    *(
+        (schedule, epilogue, Scheduler.SPLIT_K)
+        for schedule, epilogue in product(Schedule, (Epilogue.NOSMEM, Epilogue.TMA))
+    ),
 )
 """Those, the four with an epilogue tile of 64 columns, and the six that split K without the Stream-K scheduler."""
 SPLITS: Final = (2, 4, 8, 16)
@@ -97,8 +104,8 @@ def enumerate_configs(
         Element type of A, B and D.
     space
         ``"paper"``: exactly the space of arXiv 2609.35587 (60,795 kernels for BF16 TN). ``"extended"``: tile_n every
-        multiple of 16 to 256, kernels with and without C, epilogue tiles of 64 columns too, and besides the family itself the swapped one, whose kernels
-        compute the transposed problem.
+        multiple of 16 to 256, ``EXTENDED_SCHEDULES``, kernels with and without C, and besides the family itself the
+        swapped one, whose kernels compute the transposed problem.
     problem
         If given, its layout and type replace ``layout`` and ``dtype``, and kernels whose tile is more than twice as
         long as the problem's side are left out.
@@ -166,8 +173,9 @@ def _grid(
 def candidates_for(configs: Columns, problem: Problem) -> tuple[Columns, NDArray[np.intp]]:
     """Pick the kernels that can serve a problem, directly or swapped, with the default launch.
 
-    Kernels of ``Scheduler.SPLIT_K`` are left out: they have none that leaves K whole. The configs themselves must be valid (:func:`~.rules.valid_mask`), as those of catalogues and spaces are. Those
-    whose multicast faults (:func:`~.rules.multicast_mask`) are left out.
+    The configs themselves must be valid (:func:`~.rules.valid_mask`), as those of catalogues and spaces are. Those
+    whose multicast faults (:func:`~.rules.multicast_mask`) are left out, and those of ``Scheduler.SPLIT_K``, which have
+    no launch that leaves K whole.
 
     Returns
     -------

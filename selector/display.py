@@ -58,7 +58,8 @@ def print_table(choices: Sequence[Choice], measured: Measured) -> None:
             f"{config.tile_m}x{config.tile_n}x{config.tile_k}",
             f"{config.cluster_m}x{config.cluster_n}",
             str(config.stages),
-            config.schedule.name.lower() + ("" if config.scheduler is Scheduler.PERSISTENT else f", {config.scheduler.name.lower()}"),
+            config.schedule.name.lower()
+            + ("" if config.scheduler is Scheduler.PERSISTENT else f", {config.scheduler.name.lower()}"),
             config.epilogue.name.lower() + (", void C" if config.void_c else ""),
             "yes" if choice.swapped else "",
             launch_text(choice.launch),

@@ -53,8 +53,8 @@ def test_structural(big):
     check(big, {
         "log2_m": 4096, "log2_n": 4096, "log2_k": 4096, "log2_tile_m": 128, "log2_tile_n": 256, "log2_tile_k": 64,
         "log2_cluster_m": 2, "log2_cluster_n": 1, "stages": 4, "schedule=warpspecialized": 0, "schedule=pingpong": 0,
-        "schedule=cooperative": 1, "epilogue=tma": 0, "epilogue=tma_64": 0, "scheduler=stream_k": 0, "scheduler=split_k": 0,
-        "layout_a=n": 0, "layout_b=n": 1,
+        "schedule=cooperative": 1, "epilogue=tma": 0, "epilogue=tma_64": 0, "scheduler=stream_k": 0,
+        "scheduler=split_k": 0, "layout_a=n": 0, "layout_b=n": 1,
         "layout_d=n": 0, "void_c": 0, "swapped": 0, "log2_max_swizzle": 1, "log2_splits": 1, "raster=along_m": 0,
         "raster=along_n": 0, "decomposition=data_parallel": 0, "decomposition=split_k": 0, "decomposition=stream_k": 0,
     })  # fmt: skip
@@ -280,7 +280,9 @@ def test_parallel_split_k_takes_two_or_three_steps():
 def test_split_k_over_slices_of_k_needs_no_stream_k():
     # 64×3200×1024 on 64×32×128: 100 tiles of 8 k-tiles, 4 slices of 2 each: 400 CTAs. Two stages of 24 KiB leave room
     # for four of them on an SM (228 KiB), so they run in one wave, four on the busiest SM.
-    kernel = KernelConfig(64, 32, 128, 1, 1, 2, Schedule.WARPSPECIALIZED, Epilogue.NOSMEM, Scheduler.SPLIT_K, void_c=True)
+    kernel = KernelConfig(
+        64, 32, 128, 1, 1, 2, Schedule.WARPSPECIALIZED, Epilogue.NOSMEM, Scheduler.SPLIT_K, void_c=True
+    )
     launch = Launch(decomposition=Decomposition.SPLIT_K_SEPARATE, splits=4)
     got = features(Candidate(kernel, launch), Problem(64, 3200, 1024))
     check(got, {

@@ -118,7 +118,9 @@ def test_source_of_split_k_over_slices_of_k() -> None:
         "make_arguments(m, n, k, a, b, static_cast<Element*>(workspace), flags)",
     ):
         assert text.count(part) == 1, part
-    places = [text.index(part) for part in ("sum_slices(float const*", "kernel.run(stream)", "launch_sum_slices(static")]
+    places = [
+        text.index(part) for part in ("sum_slices(float const*", "kernel.run(stream)", "launch_sum_slices(static")
+    ]
     assert places == sorted(places)
     assert not re.search(r'#include "split_k|pragma once|ptr_D = d;', text)
     assert not re.search(r"\$\{|\$\w", text.replace("$CUTLASS/", "")), "a placeholder was left"
@@ -132,7 +134,9 @@ def test_source_of_an_epilogue_tile_of_64_columns() -> None:
     assert "    cute::Shape<cute::_64, cute::_64>, float, float, ElementC" in emit_source(pingpong)
     cooperative = KernelConfig(256, 128, 64, 1, 1, 2, Schedule.COOPERATIVE, Epilogue.TMA_64)
     assert "    cute::Shape<cute::_128, cute::_64>, float, float, ElementC" in emit_source(cooperative)
-    assert "TmaWarpSpecializedCooperative, cute::Shape<cute::_128, cute::_64>, sm90::Persistent>" in emit_unit([cooperative])
+    assert "TmaWarpSpecializedCooperative, cute::Shape<cute::_128, cute::_64>, sm90::Persistent>" in emit_unit(
+        [cooperative]
+    )
 
 
 def test_source_without_c_and_without_stream_k() -> None:

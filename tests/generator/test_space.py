@@ -235,7 +235,9 @@ def test_atomic_adds_add_no_candidates_where_no_split_is_worth_a_look() -> None:
 
 
 def test_slices_of_k_are_equal_and_aligned() -> None:
-    config = KernelConfig(64, 32, 128, 1, 1, 6, Schedule.WARPSPECIALIZED, Epilogue.NOSMEM, Scheduler.SPLIT_K, "TNN", True)
+    config = KernelConfig(
+        64, 32, 128, 1, 1, 6, Schedule.WARPSPECIALIZED, Epilogue.NOSMEM, Scheduler.SPLIT_K, "TNN", True
+    )
     configs = col.from_configs([config])
     # 17024 / 8 = 2128 = 2^4 x 7 x 19: of the proposed counts 2, 4, 8 and 16 divide it. ceil(17024/128) = 133 k-tiles
     # and 1 tile of D would allow 33 slices.

@@ -119,7 +119,7 @@ def test_source_of_split_k_over_slices_of_k() -> None:
     ):
         assert text.count(part) == 1, part
     places = [
-        text.index(part) for part in ("sum_slices(float const*", "kernel.run(stream)", "launch_sum_slices(static")
+        text.index(part) for part in ("sum_slices(float const*", "kernel.run(stream)", "launch_sum_slices(slices")
     ]
     assert places == sorted(places)
     assert not re.search(r'#include "split_k|pragma once|ptr_D = d;', text)

@@ -54,7 +54,9 @@ def hashed(columns: Columns) -> NDArray[np.float64]:
 
 
 def sample(rows: int) -> Columns:
+    """Draw kernels that have a launch on ``PROBLEM``, whose K is too short to be split over slices."""
     space = enumerate_configs("TNT", "bf16", "extended", PROBLEM)
+    space = col.take(space, space["scheduler"] != Scheduler.SPLIT_K)
     return col.take(space, np.random.default_rng(5).choice(col.size(space), rows, replace=False))
 
 
@@ -170,3 +172,19 @@ def test_the_shipped_kernels_know_their_shared_memory() -> None:
     np.testing.assert_array_equal(noted, shared_memory_bytes(configs, PROBLEM.dtype))
     ranking = rank_candidates(Formula(hashed), configs | {"shared_memory": noted}, PROBLEM, H200)
     np.testing.assert_array_equal(ranking.candidates["shared_memory"], noted[ranking.row])
+
+
+def test_a_kernel_over_slices_of_k_is_ranked_with_its_best_split() -> None:
+    kinds = (Epilogue.NOSMEM, Epilogue.TMA)
+    slices = [
+        KernelConfig(64, 32, 128, 1, 1, 6, Schedule.WARPSPECIALIZED, kind, Scheduler.SPLIT_K, void_c=True)
+        for kind in kinds
+    ]
+    whole = KernelConfig(64, 32, 128, 1, 1, 6, Schedule.WARPSPECIALIZED, Epilogue.TMA)
+    configs = col.from_configs([slices[0], whole, slices[1]])
+    # 8192 / 8 = 1024 is divided by 2, 4, 8 and 16 of the proposed counts; 64 k-tiles allow 16 slices.
+    ranking = rank_candidates(Formula(lambda c: c["splits"] % 16), configs, Problem(64, 32, 8192), H200)
+    assert ranking.row.tolist() == [0, 1, 2]
+    assert ranking.candidates["splits"].tolist() == [8, 1, 8]
+    # What cannot be split evenly has no launch.
+    assert rank_candidates(Formula(hashed), configs, Problem(64, 32, 8200), H200).row.tolist() == [1]

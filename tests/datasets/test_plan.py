@@ -33,7 +33,7 @@ KERNELS = col.from_configs(
         *(
             KernelConfig(128, 128, 64, 2, 1, 4, schedule, epilogue, scheduler)
             for schedule, scheduler in SCHEDULES
-            for epilogue in Epilogue
+            for epilogue in (Epilogue.NOSMEM, Epilogue.TMA)
         ),
         KernelConfig(64, 16, 128, 1, 1, 8, Schedule.WARPSPECIALIZED, Epilogue.NOSMEM, family="TNN"),
     ]

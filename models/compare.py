@@ -149,7 +149,7 @@ def _key(config: TrainingConfig, bench: Bench) -> str:
 def _load(path: Path, bench: Bench) -> HeldOut:
     """Read a cross-validation's scores."""
     with np.load(path) as file:
-        members, unit, rounds = file["members"].astype(np.float64), float(file["unit"]), int(file["rounds"])
+        members, unit, rounds = file["members"], float(file["unit"]), int(file["rounds"])
     parts = np.split(members, np.cumsum([len(group) for group in bench.groups])[:-1], axis=1)
     return HeldOut([part.mean(axis=0) for part in parts], parts, unit, rounds or None)
 
@@ -170,7 +170,7 @@ def _train(config: TrainingConfig, path: str) -> float:
     if config.kind == "mlp":
         choose_gpu()
     held = cross_validate_one(_bench.groups, _bench.matrices, config, lambda _: None)
-    members = np.concatenate(held.member_scores, axis=1).astype(np.float32)
+    members = np.concatenate(held.member_scores, axis=1)
     partial = Path(f"{path}.partial.npz")
     np.savez(partial, members=members, unit=held.unit, rounds=held.rounds or 0)
     partial.rename(path)

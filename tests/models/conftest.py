@@ -10,8 +10,10 @@ from cutlass_ranker.features import HARDWARE, Hardware
 from cutlass_ranker.generator import (
     LAUNCH_COLUMNS,
     Columns,
+    Epilogue,
     Launch,
     Problem,
+    Scheduler,
     candidates_for,
     enumerate_configs,
     enumerate_launches,
@@ -22,11 +24,15 @@ SIZES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 def draw_kernels(count: int, seed: int = 0) -> Columns:
-    """Random kernels of the extended space, both families of a TNT problem; small clusters only, as a catalogue has."""
+    """Random kernels of the extended space, both families of a TNT problem; small clusters only, as a catalogue has.
+
+    Only such as have a default launch.
+    """
     rng = np.random.default_rng(seed)
     space = enumerate_configs("TNT", "bf16", "extended")
-    small = np.flatnonzero((space["cluster_m"] * space["cluster_n"] <= 4) & (space["tile_k"] <= 128))
-    return col.take(space, np.sort(rng.choice(small, count, replace=False)))
+    small = (space["cluster_m"] * space["cluster_n"] <= 4) & (space["tile_k"] <= 128)
+    usable = np.flatnonzero(small & (space["scheduler"] != Scheduler.SPLIT_K))
+    return col.take(space, np.sort(rng.choice(usable, count, replace=False)))
 
 
 def draw_problems(count: int, seed: int = 0) -> list[Problem]:
@@ -53,7 +59,7 @@ def true_time(columns: Columns, problem: Problem, hardware: Hardware) -> np.ndar
     load = 2 * (tile_m + tile_n) * columns["tile_k"] / (hardware.dram_bandwidth / hardware.sm_count) * 0.6
     step = np.maximum(compute, load) + 6e-7 / np.minimum(columns["stages"], steps)
     along = np.where((columns["raster"] == 1) == (m > n), 0.99, 1.01) * (1 + 0.01 * (columns["swizzle"] == 8) * (m < n))
-    tail = 1e-6 + tile_m * tile_n * 2e-11 * np.where(columns["epilogue"] == 1, 1.0, 1.6)
+    tail = 1e-6 + tile_m * tile_n * 2e-11 * np.where(columns["epilogue"] != Epilogue.NOSMEM, 1.0, 1.6)
     return 1e6 * (waves * (steps * step + tail) * along + 2e-6)
 
 

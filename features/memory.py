@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
+from ..generator.estimates import ACCUMULATOR_BYTES
 from .decomposition import Work
 from .schema import OWN, PAPER, SCHEDULER, Feature
 from .terms import FloatArray, Terms, Value
 
 L2_USABLE: Final = 0.5
 """Share of L2 that distinct operand lines can fill: a line read from both halves of the GPU is kept in both."""
-_ACCUMULATOR_BYTES: Final = 4.0
 _MOST_PARTIALS: Final = 16.0
 
 FEATURES: Final = (
@@ -117,7 +117,7 @@ def estimate_traffic(terms: Terms, work: Work) -> Traffic:
         dram_reads=np.minimum(dram_reads, l2_bytes), wave_panels=wave_panels,
         wave_rows=height * terms.cluster_m * terms.tile_m, wave_columns=width * terms.cluster_n * terms.tile_n,
         passes=passes,
-        partial_bytes=work.partial_tiles * terms.tile_m * terms.tile_n * (2.0 * _ACCUMULATOR_BYTES),
+        partial_bytes=work.partial_tiles * terms.tile_m * terms.tile_n * (2.0 * ACCUMULATOR_BYTES),
     )  # fmt: skip
 
 

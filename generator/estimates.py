@@ -21,6 +21,7 @@ SHARED_MEMORY_RESERVE: Final = 2048
 """Bytes the paper keeps free for barriers and alignment when it judges validity."""
 BARRIER_BYTES: Final = 8
 ACCUMULATOR_BYTES: Final = 4
+"""Bytes of a partial sum, which is float32."""
 
 IntArray = NDArray[np.int32]
 FloatArray = NDArray[np.float64]

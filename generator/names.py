@@ -18,7 +18,7 @@ _PATTERN: Final = re.compile(
 
 
 def procedural_name(config: KernelConfig) -> str:
-    """Return the name that ``cutlass_library`` gives this kernel."""
+    """Return the name that ``cutlass_library`` gives this kernel, as :attr:`KernelConfig.name` does."""
     return config.name
 
 

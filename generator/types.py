@@ -247,7 +247,7 @@ class KernelConfig:
 
     @property
     def name(self) -> str:
-        """The ``cutlass_library`` procedural name."""
+        """The ``cutlass_library`` procedural name; ``_n64`` at its end, for ``Epilogue.TMA_64``, is this project's."""
         return format_name(
             self.dtype.name, self.dtype.bytes, self.void_c, (self.tile_m, self.tile_n, self.tile_k),
             (self.cluster_m, self.cluster_n), self.stages, self.family, self.scheduler, self.schedule, self.epilogue,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "cute/tensor.hpp"
@@ -11,28 +12,8 @@
 #include "cutlass/numeric_conversion.h"
 #include "cutlass/numeric_types.h"
 
-// Runs a kernel's CTAs one after the other, and their threads too, the last first: those that hand on their sums come
-// before those that would wait for them.
-template <class... Parameters, class... Arguments>
-cudaError_t run_on_host(cudaLaunchConfig_t const* config, void (*kernel)(Parameters...), Arguments... arguments) {
-  gridDim = config->gridDim, blockDim = config->blockDim;
-  for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {
-    for (unsigned thread = blockDim.x * blockDim.y; thread-- > 0;) {
-      threadIdx = {thread % blockDim.x, thread / blockDim.x, 0};
-      kernel(arguments...);
-    }
-  }
-  return cudaSuccess;
-}
-
 #define volatile(...) ("")
-// Shared variables outlive a thread.
-#undef __shared__
-#define __shared__ static
-#undef __launch_bounds__
-#define __launch_bounds__(...)
-#define __ldcg(from) (*(from))
-#define cudaLaunchKernelEx run_on_host
+#include "run_on_host.h"
 #include "split_k_slices.h"
 #undef volatile
 

@@ -12,28 +12,29 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
-def test_every_slice_has_a_slot_and_every_tile_its_sum(compile_on_host: Callable[..., Path]) -> None:
-    program = compile_on_host("split_k_parallel.cpp", "-O1")
+def output(program: Path) -> str:
+    """Run a program, which must end well, and return what it printed."""
     done = subprocess.run([program], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout
-    assert re.fullmatch(r"\d+ launches, \d+ grouped, \d+ slices\n", done.stdout)
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_every_slice_has_a_slot_and_every_tile_its_sum(compile_on_host: Callable[..., Path]) -> None:
+    printed = output(compile_on_host("split_k_parallel.cpp", "-O1"))
+    assert re.fullmatch(r"\d+ launches, \d+ grouped, \d+ slices\n", printed)
 
 
 @pytest.mark.slow
 def test_the_second_kernel_puts_every_sum_in_its_place(compile_on_host: Callable[..., Path]) -> None:
-    program = compile_on_host("split_k_reduction.cpp", "-O1", "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED")
-    done = subprocess.run([program], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout
-    assert re.fullmatch(r"\d+ elements, \d+ CTAs\n", done.stdout)
+    printed = output(compile_on_host("split_k_reduction.cpp", "-O1", "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED"))
+    assert re.fullmatch(r"\d+ elements, \d+ CTAs\n", printed)
 
 
 @pytest.mark.slow
 def test_slices_of_k_add_up(compile_on_host: Callable[..., Path]) -> None:
-    program = compile_on_host("split_k_slices.cpp", "-O1")
-    done = subprocess.run([program], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout
-    assert re.fullmatch(r"\d+ elements\n", done.stdout)
+    printed = output(compile_on_host("split_k_slices.cpp", "-O1"))
+    assert re.fullmatch(r"\d+ elements\n", printed)
 
 
 @pytest.mark.parametrize("name", ["split_k_parallel.h", "split_k_sum.h", "split_k_reduction.h", "split_k_slices.h"])
